@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Memory: an owning buffer of bytes, a layout that places tensors in it, and a scratch per thread.
+//
+// One arena each for weights, gradients, optimizer state and activations is a buffer with a layout
+// laid out before the first step; a step then allocates nothing. Every tensor starts at a multiple
+// of 64 bytes: a cache line, and the widest vector register.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <type_traits>
+
+#include "smelt/error.hpp"
+#include "smelt/exec/policy.hpp"
+
+namespace smelt {
+
+inline constexpr std::int64_t alignment_bytes = 64;
+
+constexpr std::int64_t aligned_bytes(std::int64_t bytes) {
+  return (bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+}
+
+inline namespace host_backend {
+
+namespace detail {
+struct aligned_delete {
+  void operator()(std::byte* memory) const {
+    ::operator delete[](memory, std::align_val_t{alignment_bytes});
+  }
+};
+}  // namespace detail
+
+/// Owning, aligned, uninitialised bytes in the host's memory.
+class host_buffer {
+ public:
+  host_buffer() = default;
+  explicit host_buffer(std::int64_t bytes) : bytes_(bytes) {
+    if (bytes <= 0) return;
+    try {
+      memory_.reset(new (std::align_val_t{alignment_bytes})
+                        std::byte[static_cast<std::size_t>(bytes)]);
+    } catch (const std::bad_alloc&) {
+      throw error("out of memory: asked for " + std::to_string(bytes) +
+                  " bytes; use a smaller batch, context or model");
+    }
+  }
+  std::int64_t bytes() const { return bytes_; }
+  std::byte* data() const { return memory_.get(); }
+  void zero() {
+    if (bytes_ > 0) std::memset(memory_.get(), 0, static_cast<std::size_t>(bytes_));
+  }
+
+ private:
+  std::unique_ptr<std::byte[], detail::aligned_delete> memory_;
+  std::int64_t bytes_ = 0;
+};
+
+/// The buffer that belongs to a policy.
+template <class Compute>
+host_buffer allocate(const host<Compute>&, std::int64_t bytes) {
+  return host_buffer(bytes);
+}
+
+/// At least `count` elements that belong to the calling thread until it asks again under the same
+/// Tag. Grows on first use and then stays, so a step that has run once allocates nothing.
+template <class T, class Tag>
+T* thread_scratch(std::int64_t count) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  thread_local host_buffer memory;
+  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(T));
+  if (memory.bytes() < bytes) memory = host_buffer(aligned_bytes(bytes));
+  return reinterpret_cast<T*>(memory.data());
+}
+
+}  // namespace host_backend
+
+/// Where a tensor lies in its arena: bytes from the start, and how many elements.
+struct placement {
+  std::int64_t offset_bytes = 0;
+  std::int64_t count = 0;
+};
+
+/// Hands out places one behind the other; constexpr, so an arena can be laid out by the compiler.
+class layout {
+ public:
+  template <class T>
+  constexpr placement place(std::int64_t count) {
+    const placement here{bytes_, count};
+    bytes_ += aligned_bytes(count * static_cast<std::int64_t>(sizeof(T)));
+    return here;
+  }
+  constexpr std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::int64_t bytes_ = 0;
+};
+
+/// The tensor at a place of a buffer. Memory of new char[] may hold objects of any trivial type.
+template <class T, class Buffer>
+T* at(const Buffer& buffer, placement where) {
+  return reinterpret_cast<T*>(buffer.data() + where.offset_bytes);
+}
+
+}  // namespace smelt

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Matrix products by oneDNN: float32 through its gemm entry point, bf16 through matmul primitives
+// whose three sizes and strides are all given at run time. Included by matmul.hpp.
+//
+// A primitive costs 350 us to create; eight of them (two transposes, overwrite or add) serve every
+// shape, and each thread keeps its own so that nothing is shared.
+#pragma once
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+
+#include "smelt/error.hpp"
+#include "smelt/exec/bf16.hpp"
+
+namespace smelt {
+inline namespace host_backend {
+namespace detail::matmul_library {
+
+inline constexpr const char* name = "oneDNN";
+
+inline bool has_bf16() {
+  static const bool amx = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_amx;
+  return amx;
+}
+
+inline void multiply_float(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n,
+                           std::int64_t k, const float* a, std::int64_t lda, const float* b,
+                           std::int64_t ldb, float* c, std::int64_t ldc, bool add) {
+  const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k,
+                                          1.0F, a, lda, b, ldb, add ? 1.0F : 0.0F, c, ldc);
+  if (status != dnnl_success)
+    throw error("oneDNN sgemm failed with status " + std::to_string(status) + " for m, n, k = " +
+                std::to_string(m) + ", " + std::to_string(n) + ", " + std::to_string(k));
+}
+
+// One bf16 x bf16 -> float32 product with everything but the transposes decided at the call.
+class bf16_product {
+ public:
+  bf16_product(bool transpose_a, bool transpose_b, bool add) : ta_(transpose_a), tb_(transpose_b) {
+    using dnnl::memory;
+    constexpr auto any = DNNL_RUNTIME_DIM_VAL;
+    const memory::desc a({any, any}, memory::data_type::bf16, strides(ta_, any));
+    const memory::desc b({any, any}, memory::data_type::bf16, strides(tb_, any));
+    const memory::desc c({any, any}, memory::data_type::f32, strides(false, any));
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (add) {
+      dnnl::post_ops sum;
+      sum.append_sum(1.0F);
+      attributes.set_post_ops(sum);
+    }
+    description_ = dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, engine_);
+    primitive_ = dnnl::matmul(description_);
+  }
+
+  void operator()(std::int64_t m, std::int64_t n, std::int64_t k, const bf16* a, std::int64_t lda,
+                  const bf16* b, std::int64_t ldb, float* c, std::int64_t ldc) {
+    using dnnl::memory;
+    // oneDNN takes its inputs as non-const pointers and does not write to them.
+    memory left({{m, k}, memory::data_type::bf16, strides(ta_, lda)}, engine_,
+                const_cast<bf16*>(a));
+    memory right({{k, n}, memory::data_type::bf16, strides(tb_, ldb)}, engine_,
+                 const_cast<bf16*>(b));
+    memory result({{m, n}, memory::data_type::f32, strides(false, ldc)}, engine_, c);
+    memory scratchpad(description_.scratchpad_desc(), engine_);
+    primitive_.execute(stream_, {{DNNL_ARG_SRC, left},
+                                 {DNNL_ARG_WEIGHTS, right},
+                                 {DNNL_ARG_DST, result},
+                                 {DNNL_ARG_SCRATCHPAD, scratchpad}});
+  }
+
+ private:
+  static dnnl::memory::dims strides(bool transpose, std::int64_t leading) {
+    return transpose ? dnnl::memory::dims{1, leading} : dnnl::memory::dims{leading, 1};
+  }
+  bool ta_;
+  bool tb_;
+  dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream_{engine_};
+  dnnl::matmul::primitive_desc description_;
+  dnnl::matmul primitive_;
+};
+
+inline void multiply_bf16(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n,
+                          std::int64_t k, const bf16* a, std::int64_t lda, const bf16* b,
+                          std::int64_t ldb, float* c, std::int64_t ldc, bool add) {
+  thread_local std::array<std::unique_ptr<bf16_product>, 8> products;
+  auto& chosen = products[std::size_t{transpose_a} * 4 + std::size_t{transpose_b} * 2 + add];
+  if (!chosen) chosen = std::make_unique<bf16_product>(transpose_a, transpose_b, add);
+  (*chosen)(m, n, k, a, lda, b, ldb, c, ldc);
+}
+
+}  // namespace detail::matmul_library
+}  // namespace host_backend
+}  // namespace smelt
