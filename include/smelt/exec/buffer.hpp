@@ -14,6 +14,7 @@
 #include <new>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "smelt/error.hpp"
 #include "smelt/exec/policy.hpp"
@@ -79,6 +80,10 @@ T* thread_scratch(std::int64_t count) {
 }
 
 }  // namespace host_backend
+
+/// The owning buffer of a policy's memory.
+template <class Policy>
+using buffer_of = decltype(allocate(std::declval<const Policy&>(), std::int64_t{}));
 
 /// Where a tensor lies in its arena: bytes from the start, and how many elements.
 struct placement {
