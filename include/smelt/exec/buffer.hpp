@@ -29,13 +29,13 @@ constexpr std::int64_t aligned_bytes(std::int64_t bytes) {
 
 inline namespace host_backend {
 
-namespace detail {
+namespace host_detail {
 struct aligned_delete {
   void operator()(std::byte* memory) const {
     ::operator delete[](memory, std::align_val_t{alignment_bytes});
   }
 };
-}  // namespace detail
+}  // namespace host_detail
 
 /// Owning, aligned, uninitialised bytes in the host's memory.
 class host_buffer {
@@ -58,7 +58,7 @@ class host_buffer {
   }
 
  private:
-  std::unique_ptr<std::byte[], detail::aligned_delete> memory_;
+  std::unique_ptr<std::byte[], host_detail::aligned_delete> memory_;
   std::int64_t bytes_ = 0;
 };
 

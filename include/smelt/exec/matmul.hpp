@@ -52,7 +52,7 @@ void product_reference(matrix_view<const A> a, matrix_view<const B> b, matrix_vi
   }
 }
 
-namespace detail {
+namespace host_detail {
 // A BLAS sees row-major memory with a leading dimension; a view with column_stride != 1 is one that
 // was transposed.
 template <class T>
@@ -80,7 +80,7 @@ matrix_view<const float> widened(matrix_view<const bf16> from) {
   const matrix_view<const float> wide(to, plain.rows, plain.columns);
   return flip ? transposed(wide) : wide;
 }
-}  // namespace detail
+}  // namespace host_detail
 
 /// C = A B or C += A B on the calling thread, uncounted.
 template <class A, class B, class C>
@@ -98,19 +98,19 @@ void product_serial(matrix_view<A> a, matrix_view<B> b, matrix_view<C> c,
   if constexpr (std::is_same_v<C, double>) {
     product_reference(left, right, c, mode);
   } else if constexpr (std::is_same_v<std::remove_const_t<A>, bf16>) {
-    if (detail::matmul_library::has_bf16())
-      detail::matmul_library::multiply_bf16(detail::is_transposed(left),
-                                            detail::is_transposed(right), c.rows, c.columns,
-                                            a.columns, left.data, detail::leading(left), right.data,
-                                            detail::leading(right), c.data, c.row_stride, add);
+    if (host_detail::matmul_library::has_bf16())
+      host_detail::matmul_library::multiply_bf16(
+          host_detail::is_transposed(left), host_detail::is_transposed(right), c.rows, c.columns,
+          a.columns, left.data, host_detail::leading(left), right.data, host_detail::leading(right),
+          c.data, c.row_stride, add);
     else
-      product_serial(detail::widened<detail::convert_a>(left),
-                     detail::widened<detail::convert_b>(right), c, mode);
+      product_serial(host_detail::widened<host_detail::convert_a>(left),
+                     host_detail::widened<host_detail::convert_b>(right), c, mode);
   } else {
-    detail::matmul_library::multiply_float(detail::is_transposed(left),
-                                           detail::is_transposed(right), c.rows, c.columns,
-                                           a.columns, left.data, detail::leading(left), right.data,
-                                           detail::leading(right), c.data, c.row_stride, add);
+    host_detail::matmul_library::multiply_float(
+        host_detail::is_transposed(left), host_detail::is_transposed(right), c.rows, c.columns,
+        a.columns, left.data, host_detail::leading(left), right.data, host_detail::leading(right),
+        c.data, c.row_stride, add);
   }
 }
 
@@ -129,12 +129,12 @@ void product(const host<Compute>& run, matrix_view<A> a, matrix_view<B> b, matri
 
 /// Whether bf16 products run on matrix hardware (AMX) here; without it bf16 is slower than float32.
 inline bool bf16_is_fast() {
-  return detail::matmul_library::has_bf16();
+  return host_detail::matmul_library::has_bf16();
 }
 
 /// The library behind the products, for reports.
 inline const char* matmul_library_name() {
-  return detail::matmul_library::name;
+  return host_detail::matmul_library::name;
 }
 
 }  // namespace host_backend

@@ -21,7 +21,7 @@
 
 namespace smelt {
 inline namespace host_backend {
-namespace detail::matmul_library {
+namespace host_detail::matmul_library {
 
 inline constexpr const char* name = "oneDNN";
 
@@ -97,6 +97,6 @@ inline void multiply_bf16(bool transpose_a, bool transpose_b, std::int64_t m, st
   (*chosen)(m, n, k, a, lda, b, ldb, c, ldc);
 }
 
-}  // namespace detail::matmul_library
+}  // namespace host_detail::matmul_library
 }  // namespace host_backend
 }  // namespace smelt

@@ -11,7 +11,7 @@
 
 namespace smelt {
 inline namespace host_backend {
-namespace detail::matmul_library {
+namespace host_detail::matmul_library {
 
 inline constexpr const char* name = "OpenBLAS";
 
@@ -41,6 +41,6 @@ inline void multiply_float(bool transpose_a, bool transpose_b, std::int64_t m, s
 inline void multiply_bf16(bool, bool, std::int64_t, std::int64_t, std::int64_t, const bf16*,
                           std::int64_t, const bf16*, std::int64_t, float*, std::int64_t, bool) {}
 
-}  // namespace detail::matmul_library
+}  // namespace host_detail::matmul_library
 }  // namespace host_backend
 }  // namespace smelt

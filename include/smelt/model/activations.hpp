@@ -1,79 +1,186 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Activations of a training step: what forward keeps for backward, once per visit, and the
-// workspace that every visit borrows in turn.
+// Activations of a training step: what forward keeps for backward, once per visit.
 //
-// For N tokens, hidden H, query width q, key width kv, E experts, top-k K, width f, per visit:
+// For N tokens, hidden H, query width q, key width kv, E experts, top-k K, width f, a visit keeps
 //
-//   real      residual in and middle 2 N H; q, k, v after rotation N (q + 2 kv); logsumexp
-//   compute   both norm outputs 2 N H; attention output N q; gate and up N K 2f
-//   routing   probabilities N E, chosen and weights N K, dispatch plan
+//   real      residual in and middle 2 N H; q, k, v after rotation N (q + 2 kv); row statistics
+//   compute   both norm outputs 2 N H; attention output N q; gate and up 2 N K f
+//   routing   probabilities N E; chosen, weights and slots N K
 //
-// A looped layer keeps these once per visit. Laid out once for a batch size; a step allocates
-// nothing. budget/memory.hpp states the same sum in closed form, and a test compares the two.
+// A looped layer keeps these once per visit; where the visits share keys and values, the later ones
+// point at the first one's. All of it lies in one arena laid out for a number of tokens, so a step
+// allocates nothing. budget/memory.hpp states the same sum in closed form; a test compares the two.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "smelt/exec/buffer.hpp"
+#include "smelt/exec/matrix.hpp"
 #include "smelt/model/plan.hpp"
-#include "smelt/op/dense_ffn.hpp"
 #include "smelt/op/dispatch.hpp"
-#include "smelt/op/loss.hpp"
 
 namespace smelt {
 
-/// Pointers into the activation arena for one visit. Null where a visit has no such tensor.
+/// What one executed layer keeps. Null where a layer has no such tensor.
 template <class Compute>
 struct visit_activations {
   using real = real_of<Compute>;
-  real* residual_in = nullptr;           // [N, H]
-  real* attention_rstd = nullptr;        // [N]
-  Compute* attention_input = nullptr;    // [N, H] after the norm
-  real* query_raw = nullptr;             // [N, q] before query norm; null without one
-  real* key_raw = nullptr;               // [N, kv]
-  real* query_rstd = nullptr;            // per normalised row
-  real* key_rstd = nullptr;              //
-  real* query = nullptr;                 // [N, q] rotated
-  real* key = nullptr;                   // [N, kv] rotated; of visit 0 where the cache is shared
-  real* value = nullptr;                 // [N, kv]
-  Compute* attention_output = nullptr;   // [N, q]
-  real* logsumexp = nullptr;             // [heads, N]
-  real* residual_middle = nullptr;       // [N, H]
-  real* ffn_rstd = nullptr;              // [N]
-  Compute* ffn_input = nullptr;          // [N, H] after the norm
-  real* probabilities = nullptr;         // [N, E]
-  real* router_logsumexp = nullptr;      // [N]
-  std::int32_t* chosen = nullptr;        // [N, K]
-  real* expert_weights = nullptr;        // [N, K]
-  dispatch_plan dispatch{};              // where each (token, choice) went
-  Compute* gate_up = nullptr;            // [N K, 2f], or [N, 2f] of a dense layer
-  Compute* shared_gate_up = nullptr;     // [N, 2 f_shared]
+  real* residual_in = nullptr;          // [N, H]
+  real* attention_rstd = nullptr;       // [N]
+  Compute* attention_input = nullptr;   // [N, H] normalised
+  real* query_raw = nullptr;            // [N, q] before query norm
+  real* key_raw = nullptr;              // [N, kv] before key norm
+  real* query_rstd = nullptr;           // one per normalised row: N * heads, or N
+  real* key_rstd = nullptr;             //
+  real* query = nullptr;                // [N, q] rotated
+  real* key = nullptr;                  // [N, kv] rotated
+  real* value = nullptr;                // [N, kv]
+  Compute* attention_output = nullptr;  // [N, q]
+  real* logsumexp = nullptr;            // [query heads, N]
+  real* residual_middle = nullptr;      // [N, H]
+  real* ffn_rstd = nullptr;             // [N]
+  Compute* ffn_input = nullptr;         // [N, H] normalised
+  real* probabilities = nullptr;        // [N, E]
+  real* router_logsumexp = nullptr;     // [N]
+  std::int32_t* chosen = nullptr;       // [N, K]
+  real* expert_weights = nullptr;       // [N, K]
+  dispatch_plan dispatch{};             // its arrays lie here too
+  Compute* gate_up = nullptr;           // [N K, 2f] of experts, [N, 2f] of a dense layer
+  Compute* shared_gate_up = nullptr;    // [N, 2 f_shared]
 };
 
-/// Memory that visits borrow; nothing in it outlives the op or the sublayer that fills it.
-template <class Compute>
-struct model_workspace {
-  using real = real_of<Compute>;
-  real* update = nullptr;          // [N, H] result of a sublayer; in backward its gradient
-  real* dresidual = nullptr;       // [N, H] gradient of the residual stream, carried down
-  real* dnormalized = nullptr;     // [N, H] gradient of a norm's output
-  real* widened = nullptr;         // [N, H] a bf16 norm output as float for the router; bf16 only
-  Compute* dupdate = nullptr;      // [N, H]
-  real* dattention = nullptr;      // [N, q]
-  real* dquery = nullptr;          // [N, q]
-  real* dkey = nullptr;            // [N, kv]
-  real* dvalue = nullptr;          // [N, kv]
-  Compute* narrow = nullptr;       // [N, max(q, kv)] a gradient rounded for the next product
-  real* slots = nullptr;           // [N K, H] expert outputs, or gradients of their inputs
-  real* dlogits = nullptr;         // [N, E]
-  real* dexpert_weights = nullptr; // [N, K]
-  std::byte* expert_ffn = nullptr; // backward of the experts, its own layout
-  std::byte* balance = nullptr;    // statistics and gradients of the auxiliary losses
-  dense_ffn_workspace<Compute> dense{};
-  head_workspace<Compute> head{};
+namespace detail {
+// Hands out typed pieces of one arena: with null memory it only measures.
+class arena_writer {
+ public:
+  explicit arena_writer(std::byte* memory) : memory_(memory) {}
+  template <class T>
+  T* take(std::int64_t count) {
+    const placement here = places_.place<T>(count);
+    elements_bytes_ += count * static_cast<std::int64_t>(sizeof(T));
+    return memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + here.offset_bytes);
+  }
+  std::int64_t bytes() const { return places_.bytes(); }
+  /// Without the padding between tensors: what the accounting predicts.
+  std::int64_t payload_bytes() const { return elements_bytes_; }
+
+ private:
+  std::byte* memory_;
+  layout places_;
+  std::int64_t elements_bytes_ = 0;
+};
+
+// Rows that query (or key) norm normalises, one rstd each.
+constexpr std::int64_t norm_rows(qk_norm_kind kind, std::int64_t tokens, std::int64_t heads) {
+  return kind == qk_norm_kind::per_head ? tokens * heads : tokens;
+}
+}  // namespace detail
+
+/// The activation arena of a model for up to `tokens` tokens.
+template <class Policy>
+class activations {
+ public:
+  using compute = typename Policy::compute;
+  using real = real_of<compute>;
+
+  activations(const Policy& run, const model_plan& plan, std::int64_t tokens)
+      : tokens_(tokens), visits_(plan.visits.size()) {
+    detail::arena_writer measure(nullptr);
+    place(plan, measure);
+    payload_bytes_ = measure.payload_bytes();
+    memory_ = allocate(run, measure.bytes());
+    detail::arena_writer writer(memory_.data());
+    place(plan, writer);
+  }
+
+  std::int64_t capacity() const { return tokens_; }
+  std::int64_t bytes() const { return memory_.bytes(); }
+  std::int64_t payload_bytes() const { return payload_bytes_; }
+
+  const visit_activations<compute>& visit(std::size_t index) const { return visits_[index]; }
+  /// Output of the last layer [N, H], its norm's statistics, and what the head reads.
+  real* final_residual() const { return final_residual_; }
+  real* final_rstd() const { return final_rstd_; }
+  compute* final_input() const { return final_input_; }
+
+ private:
+  void place(const model_plan& plan, detail::arena_writer& writer) {
+    const std::int64_t n = tokens_;
+    const std::int64_t hidden = plan.hidden;
+    const attention_shape& shape = plan.attention;
+    const std::int64_t q = shape.query_width();
+    const std::int64_t kv = shape.kv_width();
+    std::vector<const visit_activations<compute>*> first_visit(plan.layers.size(), nullptr);
+    for (std::size_t i = 0; i < visits_.size(); ++i) {
+      const visit_plan& visit = plan.visits[i];
+      const layer_plan& layer = plan.layers[static_cast<std::size_t>(visit.layer)];
+      visit_activations<compute>& a = visits_[i];
+      a.residual_in = writer.take<real>(n * hidden);
+      a.attention_rstd = writer.take<real>(n);
+      a.attention_input = writer.take<compute>(n * hidden);
+      const bool own_keys = !shape.kv_shared_by_visits || visit.visit == 0;
+      if (shape.norm != qk_norm_kind::none) {
+        a.query_raw = writer.take<real>(n * q);
+        a.query_rstd = writer.take<real>(detail::norm_rows(shape.norm, n, shape.query_heads));
+        if (own_keys) {
+          a.key_raw = writer.take<real>(n * kv);
+          a.key_rstd = writer.take<real>(detail::norm_rows(shape.norm, n, shape.kv_heads));
+        }
+      }
+      a.query = writer.take<real>(n * q);
+      if (own_keys) {
+        a.key = writer.take<real>(n * kv);
+        a.value = writer.take<real>(n * kv);
+        first_visit[static_cast<std::size_t>(visit.layer)] = &a;
+      } else {
+        a.key = first_visit[static_cast<std::size_t>(visit.layer)]->key;
+        a.value = first_visit[static_cast<std::size_t>(visit.layer)]->value;
+      }
+      a.attention_output = writer.take<compute>(n * q);
+      a.logsumexp = writer.take<real>(shape.query_heads * n);
+      a.residual_middle = writer.take<real>(n * hidden);
+      a.ffn_rstd = writer.take<real>(n);
+      a.ffn_input = writer.take<compute>(n * hidden);
+      place_ffn(layer.ffn, a, writer);
+    }
+    final_residual_ = writer.take<real>(n * hidden);
+    final_rstd_ = writer.take<real>(n);
+    final_input_ = writer.take<compute>(n * hidden);
+  }
+
+  void place_ffn(const ffn_shape& ffn, visit_activations<compute>& a,
+                 detail::arena_writer& writer) {
+    const std::int64_t n = tokens_;
+    if (ffn.is_dense()) {
+      a.gate_up = writer.take<compute>(n * 2 * ffn.width);
+      return;
+    }
+    const std::int64_t slots = n * ffn.top_k;
+    a.probabilities = writer.take<real>(n * ffn.experts);
+    a.router_logsumexp = writer.take<real>(n);
+    a.chosen = writer.take<std::int32_t>(slots);
+    a.expert_weights = writer.take<real>(slots);
+    a.dispatch = {.tokens = n,
+                  .experts = ffn.experts,
+                  .top_k = ffn.top_k,
+                  .offsets = writer.take<std::int64_t>(ffn.experts + 1),
+                  .slot_of = writer.take<std::int64_t>(slots),
+                  .token_of = writer.take<std::int64_t>(slots),
+                  .choice_of = writer.take<std::int32_t>(slots)};
+    a.gate_up = writer.take<compute>(slots * 2 * ffn.width);
+    if (ffn.shared_width > 0) a.shared_gate_up = writer.take<compute>(n * 2 * ffn.shared_width);
+  }
+
+  std::int64_t tokens_;
+  std::int64_t payload_bytes_ = 0;
+  buffer_of<Policy> memory_;
+  std::vector<visit_activations<compute>> visits_;
+  real* final_residual_ = nullptr;
+  real* final_rstd_ = nullptr;
+  compute* final_input_ = nullptr;
 };
 
 }  // namespace smelt

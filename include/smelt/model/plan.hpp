@@ -5,9 +5,9 @@
 //   layers   one entry per physical layer: where its tensors lie in the weight arena
 //   visits   one entry per executed layer, in order of execution: which layer, which visit of it
 //
-// Forward and backward are plain functions that walk these tables. They are compiled once per policy
-// and not once per architecture, so a Baseline and its looped twin share every instruction, and
-// compile time does not grow with the type. A looped layer stands once in `layers` (one set of
+// Forward and backward are plain functions that walk these tables. They are compiled once per
+// policy and not once per architecture, so a Baseline and its looped twin share every instruction,
+// and compile time does not grow with the type. A looped layer stands once in `layers` (one set of
 // weights, one gradient) and once per visit in `visits` (its activations are its own).
 //
 // Offsets count elements from the start of the arena, and each tensor starts at a multiple of 16
@@ -46,10 +46,10 @@ struct layer_plan {
 
 /// One executed layer.
 struct visit_plan {
-  std::int64_t layer = 0;        // index into `layers`
-  std::int64_t visit = 0;        // 0 for the first
-  std::int64_t visits = 1;       // of this layer, in all
-  double residual_scale = 1.0;   // of both residual updates
+  std::int64_t layer = 0;       // index into `layers`
+  std::int64_t visit = 0;       // 0 for the first
+  std::int64_t visits = 1;      // of this layer, in all
+  double residual_scale = 1.0;  // of both residual updates
 };
 
 /// What the walkers need of a model; a view of tables with static storage.
@@ -167,6 +167,5 @@ model_plan plan_of() {
           .matrix_elements = tables.matrix_elements,
           .elements = tables.elements};
 }
-
 
 }  // namespace smelt

@@ -7,8 +7,8 @@
 //   residual stream does not grow with depth (each visit of a looped layer adds its updates)
 //   embedding   normal(0, 1/sqrt(hidden))
 //
-// The paper does not print its initialisation. Numbers come from a counter-based generator: weight i
-// of the arena depends on the seed and i alone, so neither threads nor order can change it.
+// The paper does not print its initialisation. Numbers come from a counter-based generator: weight
+// i of the arena depends on the seed and i alone, so neither threads nor order can change it.
 #pragma once
 
 #include <algorithm>
@@ -73,7 +73,8 @@ void for_each_tensor(const model_plan& plan, Visit&& visit) {
   visit(std::string("final_norm"), plan.final_norm);
 }
 
-/// An arena of one element type with the tensors of a plan, in the memory of a policy. Zero at birth.
+/// An arena of one element type with the tensors of a plan, in the memory of a policy. Zero at
+/// birth.
 template <class T, class Policy>
 class tensor_arena {
  public:
@@ -132,8 +133,7 @@ template <class Compute, class Real = real_of<Compute>>
 void copy_weights(const host<Compute>& run, const tensor_arena<Real, host<Compute>>& from,
                   const tensor_arena<Compute, host<Compute>>& to) {
   for_each_block(run, from.elements(), 1 << 14, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      to.data()[i] = static_cast<Compute>(from.data()[i]);
+    for (std::int64_t i = begin; i < end; ++i) to.data()[i] = static_cast<Compute>(from.data()[i]);
   });
 }
 

@@ -39,7 +39,7 @@ struct head_workspace {
 
 inline namespace host_backend {
 
-namespace detail {
+namespace host_detail {
 // Running maximum and sum of exponentials of one row, as in an online softmax.
 template <class Real>
 void extend_row(const Real* logits, std::int64_t count, Real& maximum, Real& sum) {
@@ -50,7 +50,7 @@ void extend_row(const Real* logits, std::int64_t count, Real& maximum, Real& sum
   sum = sum * exponential(maximum - top) + added;
   maximum = top;
 }
-}  // namespace detail
+}  // namespace host_detail
 
 /// Cross-entropy (nats) summed over the positions that count. With `gradient`, dx [N, H] is
 /// overwritten and dweights [V, H] added to, both for loss_sum * scale; without, they may be empty.
@@ -76,7 +76,7 @@ double head_loss(const host<Compute>& run, matrix_view<const Compute> x,
     for_each_block(run, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t n = begin; n < end; ++n) {
         if (targets[n] < 0) continue;
-        detail::extend_row(logits.row(n), last - first, work.maximum[n], work.sum[n]);
+        host_detail::extend_row(logits.row(n), last - first, work.maximum[n], work.sum[n]);
         if (targets[n] >= first && targets[n] < last)
           work.target_logit[n] = logits(n, targets[n] - first);
       }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// model_state: everything a forward or backward pass touches, tied to one policy and one plan.
+//
+//   weights       master weights in the real type (float32)
+//   copy          what products read: the weights themselves, or their bf16 rounding
+//   gradients     one per weight; all visits of a looped layer add to the same one
+//   activations   per visit;   workspace   borrowed by all
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+#include "smelt/model/activations.hpp"
+#include "smelt/model/plan.hpp"
+#include "smelt/model/weights.hpp"
+#include "smelt/model/workspace.hpp"
+#include "smelt/op/rope.hpp"
+
+namespace smelt {
+
+/// RMSNorm's epsilon, for every norm of a model.
+inline constexpr double norm_epsilon = 1e-6;
+
+template <class Policy>
+class model_state {
+ public:
+  using compute = typename Policy::compute;
+  using real = real_of<compute>;
+  static constexpr bool has_copy = !std::is_same_v<compute, real>;
+
+  /// Room for batches of up to `tokens` tokens; weights from `seed`.
+  model_state(const Policy& run, const model_plan& plan_, std::int64_t tokens, std::uint64_t seed)
+      : plan(plan_),
+        weights(run, plan_),
+        gradients(run, plan_),
+        activity(run, plan_, tokens),
+        work(run, plan_, tokens) {
+    if constexpr (has_copy) copy_ = std::make_unique<tensor_arena<compute, Policy>>(run, plan_);
+    initialize_weights(run, plan, seed, weights);
+    refresh_copy(run);
+    if (plan.attention.rope_base > 0)
+      rope_table_values(work.cosines, work.sines, tokens, plan.attention.head_dim,
+                        plan.attention.rope_base);
+  }
+
+  /// Call after weights were written by anything but the optimizer (which writes both).
+  void refresh_copy(const Policy& run) {
+    if constexpr (has_copy) copy_weights(run, weights, *copy_);
+  }
+
+  /// What matrix products read.
+  matrix_view<const compute> operand(const tensor_place& place) const {
+    return {copy_data() + place.offset, place.rows, place.columns};
+  }
+  compute* copy_data() const {
+    if constexpr (has_copy)
+      return copy_->data();
+    else
+      return weights.data();
+  }
+  std::int64_t copy_bytes() const {
+    if constexpr (has_copy)
+      return copy_->bytes();
+    else
+      return 0;
+  }
+
+  model_plan plan;
+  tensor_arena<real, Policy> weights;
+  tensor_arena<real, Policy> gradients;
+  activations<Policy> activity;
+  workspace<Policy> work;
+
+ private:
+  std::unique_ptr<tensor_arena<compute, Policy>> copy_;
+};
+
+}  // namespace smelt

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The router's two auxiliary losses, for one visit of one layer.
+//
+//   load balance of a group of G tokens:  B_g = E sum_e fraction_e mean_e
+//     fraction_e = assignments to e / (G top_k)      (no gradient)
+//     mean_e     = mean over the group of p[n, e]
+//   Convention: fractions sum to 1, so B_g is 1 at balance and E when one expert gets all; the
+//   convention whose fractions sum to top_k gives top_k times as much.
+//   router z:  Z = mean over tokens of logsumexp^2
+//
+// Groups are consecutive tokens: a sequence, or the whole batch. Groups and micro-batches are
+// weighted by their tokens over total_tokens, the tokens of the whole step on all ranks, so the
+// same sequences as 1 x 32 and as 32 x 1 give the same loss and gradient, and sums over
+// micro-batches need no further scale.
+//
+//   d objective / d p[n, e] = c_b E assignments_e / (G top_k total)   for every n of the group
+//   d objective / d logits  = 2 c_z logsumexp p / total
+//
+// Both flow through route_backward. Evaluation does not call this op, so it counts nothing.
+// Source: Switch Transformer (balance), ST-MoE (z); paper section 1 leaves the loss open.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "smelt/exec/buffer.hpp"
+#include "smelt/exec/host_device.hpp"
+#include "smelt/exec/matrix.hpp"
+#include "smelt/exec/policy.hpp"
+#include "smelt/op/route.hpp"
+
+namespace smelt {
+
+/// What scales the losses; the coefficients are part of the objective, never of the statistics.
+struct balance_setting {
+  std::int64_t group_tokens =
+      1;  // tokens that balance among themselves; the last group may be short
+  std::int64_t total_tokens = 1;  // tokens of the whole step: all micro-batches, all ranks
+  double balance_coefficient = 0.01;
+  double z_coefficient = 0.001;
+
+  SMELT_HD std::int64_t groups(std::int64_t tokens) const {
+    return (tokens + group_tokens - 1) / group_tokens;
+  }
+};
+
+/// A share of the step's losses; shares of micro-batches and ranks add up.
+struct balance_losses {
+  double load_balance = 0.0;  // 1 over a whole step in balance, whatever the coefficient
+  double router_z = 0.0;
+  double objective = 0.0;  // what the training loss gains: coefficients applied
+
+  balance_losses& operator+=(const balance_losses& other) {
+    load_balance += other.load_balance;
+    router_z += other.router_z;
+    objective += other.objective;
+    return *this;
+  }
+};
+
+inline namespace host_backend {
+
+namespace host_detail {
+struct balance_partials;
+
+// Tokens whose probabilities are added up in one go; a group is cut into such chunks.
+inline constexpr std::int64_t balance_chunk_tokens = 256;
+}  // namespace host_detail
+
+/// The losses of one visit, and what route_backward needs for their gradient.
+///   probabilities [N, E], chosen [N, top_k], logsumexp [N]: as route_forward wrote them
+///   dprobabilities [groups, E]: overwritten
+///   expert_counts [E]: the visit's record of assignments, added to; zero it where a step begins
+template <class Compute>
+balance_losses balance_forward(const host<Compute>& run,
+                               matrix_view<const typename host<Compute>::real> probabilities,
+                               const std::int32_t* chosen,
+                               const typename host<Compute>::real* logsumexp, std::int64_t top_k,
+                               const balance_setting& setting,
+                               typename host<Compute>::real* dprobabilities,
+                               std::int64_t* expert_counts) {
+  using Real = typename host<Compute>::real;
+  const std::int64_t tokens = probabilities.rows;
+  const std::int64_t experts = probabilities.columns;
+  const std::int64_t groups = setting.groups(tokens);
+  // Chunks never cross a group: each group has the same number of chunks, some perhaps empty.
+  const std::int64_t chunk = std::min(setting.group_tokens, host_detail::balance_chunk_tokens);
+  const std::int64_t group_chunks = (setting.group_tokens + chunk - 1) / chunk;
+
+  // Per chunk E sums of probabilities, then E counts; both exact enough in double.
+  double* partials = thread_scratch<double, host_detail::balance_partials>(
+      groups * (group_chunks * 2 * experts + 1));
+  double* group_losses = partials + groups * group_chunks * 2 * experts;
+  for_each_block(run, groups * group_chunks, 1, [&](std::int64_t index, std::int64_t) {
+    double* sums = partials + index * 2 * experts;
+    double* counts = sums + experts;
+    std::fill_n(sums, 2 * experts, 0.0);
+    const std::int64_t group = index / group_chunks;
+    const std::int64_t first = group * setting.group_tokens + index % group_chunks * chunk;
+    const std::int64_t last = std::min({first + chunk, (group + 1) * setting.group_tokens, tokens});
+    for (std::int64_t n = first; n < last; ++n) {
+      const Real* row = probabilities.row(n);
+      for (std::int64_t e = 0; e < experts; ++e) sums[e] += static_cast<double>(row[e]);
+      for (std::int64_t k = 0; k < top_k; ++k) counts[chosen[n * top_k + k]] += 1.0;
+    }
+  });
+
+  const double total = static_cast<double>(setting.total_tokens);
+  for_each_block(run, groups, 1, [&](std::int64_t group, std::int64_t) {
+    const double size =
+        static_cast<double>(std::min(setting.group_tokens, tokens - group * setting.group_tokens));
+    double loss = 0.0;
+    for (std::int64_t e = 0; e < experts; ++e) {
+      double sum = 0.0;
+      double count = 0.0;
+      for (std::int64_t c = group * group_chunks; c < (group + 1) * group_chunks; ++c) {
+        sum += partials[c * 2 * experts + e];
+        count += partials[c * 2 * experts + experts + e];
+      }
+      const double fraction = count / (size * static_cast<double>(top_k));
+      loss += fraction * (sum / size);
+      // size / total is the group's weight, 1 / size comes from the mean.
+      dprobabilities[group * experts + e] = static_cast<Real>(
+          setting.balance_coefficient * static_cast<double>(experts) * fraction / total);
+      // The first chunk keeps the group's counts for the record below.
+      partials[group * group_chunks * 2 * experts + experts + e] = count;
+    }
+    group_losses[group] = static_cast<double>(experts) * loss * (size / total);
+  });
+
+  balance_losses losses;
+  for (std::int64_t group = 0; group < groups; ++group) {
+    losses.load_balance += group_losses[group];
+    const double* counts = partials + group * group_chunks * 2 * experts + experts;
+    for (std::int64_t e = 0; e < experts; ++e)
+      expert_counts[e] += static_cast<std::int64_t>(counts[e]);
+  }
+  losses.router_z = sum_over_blocks<double>(run.threads(), tokens,
+                                            [&](std::int64_t begin, std::int64_t end) {
+                                              double sum = 0.0;
+                                              for (std::int64_t n = begin; n < end; ++n) {
+                                                const double value =
+                                                    static_cast<double>(logsumexp[n]);
+                                                sum += value * value;
+                                              }
+                                              return sum;
+                                            }) /
+                    total;
+  losses.objective =
+      setting.balance_coefficient * losses.load_balance + setting.z_coefficient * losses.router_z;
+  return losses;
+}
+
+/// The last argument of route_backward, from what balance_forward wrote and read.
+template <class Real>
+router_gradient<Real> balance_backward(const balance_setting& setting, const Real* dprobabilities,
+                                       const Real* logsumexp) {
+  return {dprobabilities, setting.group_tokens, logsumexp,
+          static_cast<Real>(setting.z_coefficient / static_cast<double>(setting.total_tokens))};
+}
+
+}  // namespace host_backend
+}  // namespace smelt

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The router's choice: softmax over the experts, the top_k largest, and their weights.
+//
+//   p      = softmax(logits)                      logits [N, E], p [N, E]
+//   chosen = the top_k largest of p, descending   [N, top_k], ties to the lowest index
+//   w_k    = p[chosen_k] / s,  s = sum_k p[chosen_k] if renormalised, otherwise 1
+//
+// Backward, with dp_e = dw_k / s - (sum_j dw_j w_j) / s at the chosen experts (the second term only
+// if renormalised), plus the balancing loss's gradient at every expert:
+//
+//   dlogits_e = p_e (dp_e - sum_i p_i dp_i) + 2 z p_e lse,   lse = logsumexp(logits)
+//
+// The choice itself has no gradient. Logits are a float32 product of the caller, also under bf16: a
+// rounded logit would change who is chosen.
+// Floor: N E elements read and written; a few operations each.
+// Source: paper section 1 (top-8 of 8 to 504 experts); Switch and ST-MoE for the losses.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "smelt/exec/host_device.hpp"
+#include "smelt/exec/matrix.hpp"
+#include "smelt/exec/policy.hpp"
+#include "smelt/op/exponential.hpp"
+#include "smelt/op/lane_sum.hpp"
+
+namespace smelt {
+
+/// What the auxiliary losses of balance.hpp add to the router's gradient; the default adds nothing.
+template <class Real>
+struct router_gradient {
+  const Real* dprobabilities = nullptr;  // [groups, E]: equal for all tokens of a group
+  std::int64_t group_tokens = 1;         // token n belongs to group n / group_tokens
+  const Real* logsumexp = nullptr;       // [N], read where z_factor is not 0
+  Real z_factor = Real(0);               // coefficient of logsumexp^2 of one token
+};
+
+/// Steps of a router's row. Not called detail: the host's inline namespace has one of that name.
+namespace routing {
+
+// Maxima run in this many independent lanes, as lane_sum's sums do.
+inline constexpr int row_lanes = 16;
+
+/// The largest of a row; NaN is passed over (exp(NaN - maximum) brings it back).
+template <class Real>
+SMELT_HD Real row_maximum(const Real* row, std::int64_t count) {
+  Real lanes[row_lanes];
+  for (int l = 0; l < row_lanes; ++l) lanes[l] = -std::numeric_limits<Real>::infinity();
+  std::int64_t i = 0;
+  for (; i + row_lanes <= count; i += row_lanes)
+    for (int l = 0; l < row_lanes; ++l) lanes[l] = row[i + l] > lanes[l] ? row[i + l] : lanes[l];
+  for (; i < count; ++i) lanes[0] = row[i] > lanes[0] ? row[i] : lanes[0];
+  Real largest = lanes[0];
+  for (int l = 1; l < row_lanes; ++l) largest = lanes[l] > largest ? lanes[l] : largest;
+  return largest;
+}
+
+}  // namespace routing
+
+/// Softmax of one row in place; returns its log-sum-exp. A NaN or +Inf makes the whole row NaN.
+template <class Real>
+SMELT_HD Real softmax_row(Real* row, std::int64_t count) {
+  const Real largest = routing::row_maximum(row, count);
+  const Real sum = lane_sum<Real>(count, [&](std::int64_t i) {
+    row[i] = exponential(row[i] - largest);
+    return row[i];
+  });
+  const Real scale = Real(1) / sum;
+  for (std::int64_t j = 0; j < count; ++j) row[j] *= scale;
+  return largest + std::log(sum);
+}
+
+/// The top_k largest of a row, descending, ties to the lowest index; NaN ranks below everything.
+/// Whatever the row holds, the indices are top_k distinct ones in [0, count). Also writes their
+/// values. Insertion into a sorted list: after the first few elements almost none passes the test
+/// against the list's last value, so a row costs little more than reading it.
+template <class Real>
+SMELT_HD void top_k_of_row(const Real* row, std::int64_t count, std::int64_t top_k,
+                           std::int32_t* chosen, Real* values) {
+  constexpr Real lowest = -std::numeric_limits<Real>::infinity();
+  const auto insert = [&](Real value, std::int64_t index, std::int64_t filled) {
+    std::int64_t place = filled;
+    // Strictly smaller only: an equal value that came earlier has the lower index and stays ahead.
+    for (; place > 0 && values[place - 1] < value; --place) {
+      if (place < top_k) {
+        values[place] = values[place - 1];
+        chosen[place] = chosen[place - 1];
+      }
+    }
+    if (place < top_k) {
+      values[place] = value;
+      chosen[place] = static_cast<std::int32_t>(index);
+    }
+  };
+  for (std::int64_t i = 0; i < top_k; ++i) insert(row[i] == row[i] ? row[i] : lowest, i, i);
+  std::int64_t i = top_k;
+  constexpr int block = routing::row_lanes;
+  for (; i + block <= count; i += block) {
+    const Real threshold = values[top_k - 1];
+    int passes = 0;
+    for (int l = 0; l < block; ++l) passes |= row[i + l] > threshold ? 1 : 0;
+    if (passes == 0) continue;
+    for (int l = 0; l < block; ++l)
+      if (row[i + l] > values[top_k - 1]) insert(row[i + l], i + l, top_k);
+  }
+  for (; i < count; ++i)
+    if (row[i] > values[top_k - 1]) insert(row[i], i, top_k);
+  // Once more from the row, so that a chosen NaN shows as NaN.
+  for (std::int64_t k = 0; k < top_k; ++k) values[k] = row[chosen[k]];
+}
+
+/// Weights of one token from the probabilities of its chosen experts, in place.
+template <class Real>
+SMELT_HD void renormalize_row(Real* weights, std::int64_t top_k) {
+  Real sum = Real(0);
+  for (std::int64_t k = 0; k < top_k; ++k) sum += weights[k];
+  const Real scale = Real(1) / sum;
+  for (std::int64_t k = 0; k < top_k; ++k) weights[k] *= scale;
+}
+
+/// Gradient of one token's logits. dbalance [E] may be null; z = 2 * z_factor * logsumexp.
+template <class Real>
+SMELT_HD void route_backward_row(const Real* probabilities, std::int64_t experts,
+                                 const std::int32_t* chosen, const Real* weights,
+                                 const Real* dweights, std::int64_t top_k, bool renormalize,
+                                 const Real* dbalance, Real z, Real* dlogits) {
+  // dp at the chosen experts is (dw_k - mean) * scale.
+  Real mean = Real(0);
+  Real scale = Real(1);
+  if (renormalize) {
+    Real sum = Real(0);
+    for (std::int64_t k = 0; k < top_k; ++k) {
+      mean += dweights[k] * weights[k];
+      sum += probabilities[chosen[k]];
+    }
+    scale = Real(1) / sum;
+  }
+  Real inner = Real(0);  // sum_i p_i dp_i
+  for (std::int64_t k = 0; k < top_k; ++k)
+    inner += probabilities[chosen[k]] * ((dweights[k] - mean) * scale);
+  if (dbalance != nullptr) {
+    inner +=
+        lane_sum<Real>(experts, [&](std::int64_t e) { return probabilities[e] * dbalance[e]; });
+    for (std::int64_t e = 0; e < experts; ++e)
+      dlogits[e] = probabilities[e] * (dbalance[e] - inner + z);
+  } else {
+    for (std::int64_t e = 0; e < experts; ++e) dlogits[e] = probabilities[e] * (z - inner);
+  }
+  for (std::int64_t k = 0; k < top_k; ++k)
+    dlogits[chosen[k]] += probabilities[chosen[k]] * ((dweights[k] - mean) * scale);
+}
+
+inline namespace host_backend {
+
+/// Tokens that one thread routes at a time.
+inline constexpr std::int64_t route_block_tokens = 32;
+
+/// logits [N, E] -> probabilities [N, E] (may be the same memory), chosen and weights [N, top_k],
+/// logsumexp [N]. Rows of NaN or Inf still choose top_k distinct experts; their weights are NaN.
+template <class Compute>
+void route_forward(const host<Compute>& run, matrix_view<const typename host<Compute>::real> logits,
+                   std::int64_t top_k, bool renormalize,
+                   matrix_view<typename host<Compute>::real> probabilities, std::int32_t* chosen,
+                   typename host<Compute>::real* weights, typename host<Compute>::real* logsumexp) {
+  using Real = typename host<Compute>::real;
+  const std::int64_t experts = logits.columns;
+  for_each_block(run, logits.rows, route_block_tokens, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      Real* row = probabilities.row(n);
+      if (row != logits.row(n)) std::copy_n(logits.row(n), experts, row);
+      logsumexp[n] = softmax_row(row, experts);
+      top_k_of_row<Real>(row, experts, top_k, chosen + n * top_k, weights + n * top_k);
+      if (renormalize) renormalize_row(weights + n * top_k, top_k);
+    }
+  });
+}
+
+/// dweights [N, top_k] and the auxiliary losses' share -> dlogits [N, E], overwritten. dlogits must
+/// not be the memory of probabilities.
+template <class Compute>
+void route_backward(const host<Compute>& run,
+                    matrix_view<const typename host<Compute>::real> probabilities,
+                    const std::int32_t* chosen, const typename host<Compute>::real* weights,
+                    std::int64_t top_k, bool renormalize,
+                    const typename host<Compute>::real* dweights,
+                    const router_gradient<typename host<Compute>::real>& auxiliary,
+                    matrix_view<typename host<Compute>::real> dlogits) {
+  using Real = typename host<Compute>::real;
+  const std::int64_t experts = probabilities.columns;
+  for_each_block(
+      run, probabilities.rows, route_block_tokens, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t n = begin; n < end; ++n) {
+          const Real* dbalance = auxiliary.dprobabilities;
+          if (dbalance != nullptr) dbalance += n / auxiliary.group_tokens * experts;
+          const Real z = auxiliary.z_factor == Real(0)
+                             ? Real(0)
+                             : Real(2) * auxiliary.z_factor * auxiliary.logsumexp[n];
+          route_backward_row(probabilities.row(n), experts, chosen + n * top_k, weights + n * top_k,
+                             dweights + n * top_k, top_k, renormalize, dbalance, z, dlogits.row(n));
+        }
+      });
+}
+
+}  // namespace host_backend
+}  // namespace smelt
