@@ -18,6 +18,7 @@
 
 #include "smelt/error.hpp"
 #include "smelt/exec/bf16.hpp"
+#include "smelt/exec/parallel.hpp"
 
 namespace smelt {
 inline namespace host_backend {
@@ -33,6 +34,7 @@ inline bool has_bf16() {
 inline void multiply_float(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n,
                            std::int64_t k, const float* a, std::int64_t lda, const float* b,
                            std::int64_t ldb, float* c, std::int64_t ldc, bool add) {
+  const one_thread_scope alone;
   const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k,
                                           1.0F, a, lda, b, ldb, add ? 1.0F : 0.0F, c, ldc);
   if (status != dnnl_success)
@@ -91,6 +93,7 @@ class bf16_product {
 inline void multiply_bf16(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n,
                           std::int64_t k, const bf16* a, std::int64_t lda, const bf16* b,
                           std::int64_t ldb, float* c, std::int64_t ldc, bool add) {
+  const one_thread_scope alone;
   thread_local std::array<std::unique_ptr<bf16_product>, 8> products;
   auto& chosen = products[std::size_t{transpose_a} * 4 + std::size_t{transpose_b} * 2 + add];
   if (!chosen) chosen = std::make_unique<bf16_product>(transpose_a, transpose_b, add);

@@ -27,6 +27,28 @@ inline int available_threads() {
 #endif
 }
 
+/// While it lives, a library called on this thread runs on this thread alone: OpenMP libraries look
+/// at the calling thread's setting, and outside a team they would start their own.
+class one_thread_scope {
+ public:
+#if defined(_OPENMP)
+  one_thread_scope() : kept_(omp_get_max_threads()) {
+    if (kept_ != 1) omp_set_num_threads(1);
+  }
+  ~one_thread_scope() {
+    if (kept_ != 1) omp_set_num_threads(kept_);
+  }
+
+ private:
+  int kept_;
+#else
+  one_thread_scope() {}  // not defaulted: an unused variable of this type is on purpose
+#endif
+ public:
+  one_thread_scope(const one_thread_scope&) = delete;
+  one_thread_scope& operator=(const one_thread_scope&) = delete;
+};
+
 /// Runs body(begin, end) for the blocks of [0, count). The body must not throw.
 template <class Body>
 void for_each_block(int threads, std::int64_t count, std::int64_t block, Body&& body) {

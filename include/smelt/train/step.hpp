@@ -143,8 +143,8 @@ class trainer {
     report.norm =
         std::sqrt(sum_of_squares(run_, state_.gradients.data(), state_.gradients.elements()));
     if (!std::isfinite(report.loss) || !std::isfinite(report.norm))
-      throw error("step " + std::to_string(steps_) + ": loss " + std::to_string(report.loss) +
-                  " and gradient norm " + std::to_string(report.norm) +
+      throw error("step " + std::to_string(steps_) + ": loss " + in_words(report.loss) +
+                  " and gradient norm " + in_words(report.norm) +
                   " must be finite; lower the learning rate or lengthen the warmup");
     return report;
   }
@@ -172,6 +172,11 @@ class trainer {
   std::int64_t workspace_bytes() const { return state_.work.bytes(); }
 
  private:
+  // std::to_string writes the sign bit of a NaN, which means nothing.
+  static std::string in_words(double value) {
+    return std::isnan(value) ? "nan" : std::to_string(value);
+  }
+
   void check(const batch_view& batch) const {
     if (batch.tokens < 1 || batch.tokens > options_.batch_tokens)
       throw error("batch of " + std::to_string(batch.tokens) + " tokens: expected 1 to " +
