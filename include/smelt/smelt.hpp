@@ -8,9 +8,18 @@
 #pragma once
 
 #include "smelt/arch/language_model.hpp"
+#include "smelt/arch/prior.hpp"
+#include "smelt/arch/recipe.hpp"
+#include "smelt/arch/scales.hpp"
 #include "smelt/arch/transformer.hpp"
 #include "smelt/budget/convention.hpp"
 #include "smelt/budget/flops.hpp"
 #include "smelt/budget/kv_cache.hpp"
+#include "smelt/budget/memory.hpp"
 #include "smelt/budget/parameters.hpp"
 #include "smelt/budget/sparsity.hpp"
+#include "smelt/budget/traffic.hpp"
+#include "smelt/match/assert_matched.hpp"
+#include "smelt/match/budget_matched.hpp"
+#include "smelt/match/search.hpp"
+#include "smelt/match/tolerance.hpp"

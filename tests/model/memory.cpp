@@ -49,3 +49,38 @@ TEST_CASE("an arena for more tokens than the batch has changes nothing") {
   CHECK(a.loss == b.loss);
   CHECK(a.norm == b.norm);
 }
+
+namespace {
+// Layout against closed form, padding left out; and the arenas against the parameters.
+template <class Model>
+void check_memory_plan() {
+  constexpr std::int64_t sequences = 3, context = 7;
+  constexpr memory_bytes single = memory_plan<Model, sequences, context>;
+  constexpr memory_bytes half = memory_plan<Model, sequences, context, storage::bf16>;
+  const host<float> run(1);
+  const activations<host<float>> in_float(run, plan_of<Model>(), sequences * context);
+  const activations<host<bf16>> in_half(host<bf16>(1), plan_of<Model>(), sequences * context);
+  CHECK(in_float.payload_bytes() == single.activations);
+  CHECK(in_half.payload_bytes() == half.activations);
+  CHECK(in_float.bytes() >= single.activations);  // padding only adds
+
+  trainer<Model, host<bf16>> t(host<bf16>(1), test_options(sequences * context), 1);
+  // Each tensor is padded to 16 elements at most.
+  std::int64_t tensors = 0;
+  for_each_tensor(t.plan(), [&](const std::string&, const tensor_place&) { ++tensors; });
+  const auto close = [tensors](std::int64_t arena, std::int64_t planned, std::int64_t element) {
+    return arena >= planned && arena - planned < tensors * 16 * element;
+  };
+  CHECK(close(t.weight_bytes(), half.weights + half.copies, 6));
+  CHECK(close(t.gradient_bytes(), half.gradients, 4));
+  CHECK(close(t.optimizer_bytes(), half.optimizer, 8));
+}
+}  // namespace
+
+TEST_CASE("the memory plan of the type is what the arenas hold") {
+  check_memory_plan<looped_moe>();
+  check_memory_plan<shared_expert>();
+  check_memory_plan<mixed>();
+  check_memory_plan<dense_looped>();
+  check_memory_plan<one_layer>();
+}
