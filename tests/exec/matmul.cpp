@@ -60,10 +60,11 @@ double product_error(const product_case& shape, int threads) {
 TEST_CASE("products equal their definition") {
   constexpr std::array<std::array<std::int64_t, 3>, 6> shapes{
       {{1, 1, 1}, {7, 5, 3}, {33, 65, 17}, {64, 64, 64}, {130, 12, 300}, {300, 257, 40}}};
-  for (const auto& [m, n, k] : shapes)
+  for (const auto& shape : shapes)
     for (const bool ta : {false, true})
       for (const bool tb : {false, true})
         for (const into mode : {into::overwrite, into::accumulate}) {
+          const std::int64_t m = shape[0], n = shape[1], k = shape[2];
           CAPTURE(m);
           CAPTURE(n);
           CAPTURE(k);

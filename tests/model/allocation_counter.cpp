@@ -11,10 +11,15 @@
 namespace {
 std::atomic<std::int64_t> count{0};
 
-void* counted(std::size_t bytes, std::size_t alignment) {
+// Null where there is no memory.
+void* counted_or_null(std::size_t bytes, std::size_t alignment) {
   ++count;
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+  return std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+}
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  void* memory = counted_or_null(bytes, alignment);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -37,6 +42,10 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
 }
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment,
+                     const std::nothrow_t&) noexcept {
+  return counted_or_null(bytes, static_cast<std::size_t>(alignment));
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);

@@ -43,13 +43,12 @@ class host_buffer {
   host_buffer() = default;
   explicit host_buffer(std::int64_t bytes) : bytes_(bytes) {
     if (bytes <= 0) return;
-    try {
-      memory_.reset(new (std::align_val_t{alignment_bytes})
-                        std::byte[static_cast<std::size_t>(bytes)]);
-    } catch (const std::bad_alloc&) {
+    // nothrow: a sanitizer ends the program in a throwing new that fails.
+    memory_.reset(new (std::align_val_t{alignment_bytes}, std::nothrow)
+                      std::byte[static_cast<std::size_t>(bytes)]);
+    if (!memory_)
       throw error("out of memory: asked for " + std::to_string(bytes) +
                   " bytes; use a smaller batch, context or model");
-    }
   }
   std::int64_t bytes() const { return bytes_; }
   std::byte* data() const { return memory_.get(); }

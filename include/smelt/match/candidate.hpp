@@ -19,7 +19,8 @@
 
 namespace smelt {
 
-/// Widths of a twin, and how far it is off. `experts` is 0 where the feed-forward is dense.
+namespace detail {
+// Widths of a twin, and how far it is off. `experts` is 0 where the feed-forward is dense.
 struct candidate {
   std::int64_t hidden = 0;
   std::int64_t query_heads = 0;
@@ -37,7 +38,6 @@ struct candidate {
   constexpr bool inside() const { return exists() && off.worst() <= 1'000'000; }
 };
 
-namespace detail {
 constexpr std::int64_t larger(std::int64_t a, std::int64_t b) {
   return a < b ? b : a;
 }

@@ -8,7 +8,8 @@
 //
 //   experts = (parameters - attention - norms - shared expert) / (router column + 3 H f)
 //
-// tests/match compares the result with a plain walk of the whole grid.
+// Every bound below is an outward one: it may keep a candidate that cannot win, never drop one that
+// can. tests/match compares the result with a plain walk of the whole grid.
 #pragma once
 
 #include <cstdint>
@@ -50,13 +51,13 @@ class grid_walk {
  private:
   const search_space& space;
   preferences prefer;
-  std::int64_t top_k;
-  std::int64_t fewest;  // experts
+  std::int64_t top_k;   // 1 for a dense feed-forward: a token passes through its one width
+  std::int64_t fewest;  // experts; 0 for a dense feed-forward
   candidate found{};
   std::int64_t kv_seen = -1;  // caches off by no more than this have been walked
   bool widths_seen = false;
   bool stop_early = false;
-  // What can still win.
+  // What can still win: the mismatch of the best twin so far, and what it means in each budget.
   std::int64_t worst_so_far = 0;
   std::int64_t flops_least = 0;
   std::int64_t flops_most = 0;
@@ -95,7 +96,8 @@ class grid_walk {
     kv_seen = kv_to;
   }
 
-  // All numbers of query heads for one head size and number of kv heads.
+  // All numbers of query heads, multiples of the kv heads, for one head size and number of kv
+  // heads.
   constexpr void walk_heads(std::int64_t head_dim, std::int64_t kv_heads, std::int64_t kv_off) {
     attention_shape attention = space.attention;
     attention.head_dim = head_dim;
@@ -110,7 +112,8 @@ class grid_walk {
   // All hidden sizes whose ratio to the query width is the Baseline's, or lies in its band; false
   // if even the narrowest has too many FLOPs, as it has with more query heads.
   constexpr bool walk_hidden(const attention_shape& attention, std::int64_t kv_off) {
-    const std::int64_t ideal = attention.query_width() * space.hidden;  // times its query width
+    // hidden / query width = ideal / (ratio * query width), in whole numbers.
+    const std::int64_t ideal = attention.query_width() * space.hidden;
     const std::int64_t ratio = space.attention.query_width();
     const std::int64_t slack = ideal / ratio * prefer.query_band_permille / 1000;
     const std::int64_t low =
@@ -174,16 +177,18 @@ class grid_walk {
                              std::int64_t kv_off, const linear_budgets& line) {
     const std::int64_t same_ratio = space.ffn.width * hidden;  // times the Baseline's hidden
     const std::int64_t low = narrowest(hidden, band(kv_off));
+    // The widest: what the FLOPs leave for top_k experts, and the parameters for the fewest. A
+    // dense width is stored once, and its parameters bound it from below too.
     const std::int64_t flops_left = flops_most - line.flops - line.flops_per_expert * fewest;
     const std::int64_t flops_each = line.flops_per_width * top_k;
     if (flops_left < flops_each * narrowest(hidden, space.width_band_permille * 1000)) return false;
-    // Every width pays for at least `stored` experts, and a dense one for exactly one.
     const std::int64_t stored = line.parameters_per_width * larger(fewest, 1);
     const std::int64_t parameters_left =
         parameters_most - line.parameters - line.parameters_per_expert * fewest;
     const std::int64_t high = smaller(widest(hidden, band(kv_off)),
                                       smaller(flops_left / flops_each, parameters_left / stored));
     if (low > high) return true;
+    // The narrowest: what the FLOPs lack when experts and shared expert are as large as can be.
     const std::int64_t flops_short = flops_least - line.flops -
                                      line.flops_per_expert * most_experts(line, low, 0) -
                                      line.flops_per_width * space.shared_width(high);
@@ -244,6 +249,8 @@ class grid_walk {
           parameters_off(line.parameters + line.parameters_per_width * twin.width);
       return twin.off.worst() <= worst_so_far;
     }
+    // With the most experts that the parameters allow, parameters and FLOPs are at their largest:
+    // if one is still too small, no number of experts will do.
     const std::int64_t multiple = prefer.experts_multiple;
     const std::int64_t without_experts =
         line.parameters + line.parameters_per_width * twin.shared_width;

@@ -11,6 +11,11 @@
 // multiple of experts (8, 4, 2, 1), of the head size (4, 2), the ratio of query width to hidden
 // (5 %, 20 %), the multiple of the expert width (8, 4, 2). Nothing outside the tolerances is ever
 // returned: that is a static_assert with a near miss and its numbers.
+//
+//   using twin = matched<baseline, recipe::smelt>;
+//   using deep = matched<baseline, recipe::looped_middle<recipe::visits<3>>, tolerance<20, 5, 20>>;
+//
+// A search takes some hundredths of a second of any compiler, under its default limits.
 // Source: paper section 2, whose rows the search must equal or beat.
 #pragma once
 
@@ -75,6 +80,8 @@ struct no_twin_to_try {
 };
 
 namespace detail {
+// All numbers of a search. The twin's layers are counted by the accounting, on a stand-in body with
+// the twin's stack.
 template <class Baseline, class Recipe, class Tolerance, class Mask>
 consteval search_space space_of() {
   using body = body_of<Baseline>;
@@ -121,6 +128,7 @@ consteval auto body_from(option_list<A...>, option_list<B...>, option_list<C...>
       transformer<Hidden, Attention, Ffn, Stack, A..., B..., C..., D..., E...>>{};
 }
 
+// A feed-forward of the Baseline's kind: 0 experts stand for a dense one.
 template <std::int64_t Experts, std::int64_t TopK, std::int64_t Width, std::int64_t SharedWidth>
 consteval auto ffn_from() {
   if constexpr (Experts == 0)
@@ -131,6 +139,7 @@ consteval auto ffn_from() {
     return std::type_identity<moe<Experts, TopK, Width, shared<SharedWidth>>>{};
 }
 
+// The position option of a rotary base; the branch not taken must be a legal type as well.
 template <std::int64_t RopeBase>
 using position_from = std::conditional_t<RopeBase == 0, position::none,
                                          position::rope<(RopeBase > 1 ? RopeBase : 2)>>;
@@ -191,6 +200,7 @@ struct search_result {
 
 struct twin_is_inside {};
 
+// A twin, and what must be instantiated to say what is wrong with it.
 template <class Twin, class Verdict>
 struct judged {
   using twin = Twin;
@@ -216,6 +226,7 @@ consteval auto judge() {
   }
 }
 
+// The verdict is a member so that naming `type` instantiates it, at a depth of two.
 template <class Baseline, class Recipe, class Tolerance, class Mask>
 struct found_twin {
   using judged_twin = decltype(judge<Baseline, Recipe, Tolerance, Mask>());
@@ -224,9 +235,9 @@ struct found_twin {
 };
 }  // namespace detail
 
-/// The twin of Baseline, a type that is used like one written by hand:
-/// `using twin = matched<baseline, recipe::smelt>;`. A transformer<...>, or for a language_model
-/// one with the same vocabulary and tying.
+/// The twin of Baseline, a type that is used like one written by hand: a transformer<...>, or for a
+/// language_model one with the same vocabulary and tying. Its budgets lie inside Tolerance under
+/// Mask, or the program does not compile.
 template <countable Baseline, looped_recipe Recipe, budget_tolerance Tolerance = tolerance<>,
           attention_mask Mask = attended<391>>
 using matched = typename detail::found_twin<Baseline, Recipe, Tolerance, Mask>::type;

@@ -22,7 +22,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "smelt/exec/buffer.hpp"
 #include "smelt/exec/host_device.hpp"
@@ -47,10 +49,11 @@ struct expert_ffn_shape {
 };
 
 /// One slot forward: gate and up of the first product become what is saved and what is multiplied.
-/// gate_up [2 width], saved [2 width], weighted [width].
+/// gate_up [2 width], saved [2 width], weighted [width]. The rows are apart from each other, which
+/// __restrict promises: checking six of them against each other is more than a vectoriser does.
 template <class Compute, class Real>
-SMELT_HD void expert_activation_row(const Real* gate_up, std::int64_t width, Real weight,
-                                    Compute* saved, Compute* weighted) {
+SMELT_HD void expert_activation_row(const Real* __restrict gate_up, std::int64_t width, Real weight,
+                                    Compute* __restrict saved, Compute* __restrict weighted) {
   for (std::int64_t j = 0; j < width; ++j) {
     const Real gate = gate_up[j];
     const Real up = gate_up[width + j];
@@ -61,19 +64,22 @@ SMELT_HD void expert_activation_row(const Real* gate_up, std::int64_t width, Rea
 }
 
 /// One slot backward: dweighted [width] is the gradient of weight * h. Writes dgate_up [2 width]
-/// and weighted [width] again, and returns the gradient of the routing weight.
+/// and weighted [width] again, uses dweighted up, and returns the gradient of the routing weight.
 template <class Compute, class Real>
-SMELT_HD Real expert_activation_backward_row(const Compute* saved, const Real* dweighted,
-                                             std::int64_t width, Real weight, Compute* dgate_up,
-                                             Compute* weighted) {
-  return lane_sum<Real>(width, [&](std::int64_t j) {
-    const auto gradient = swiglu_backward(
-        static_cast<Real>(saved[j]), static_cast<Real>(saved[width + j]), weight * dweighted[j]);
-    dgate_up[j] = static_cast<Compute>(gradient.gate);
-    dgate_up[width + j] = static_cast<Compute>(gradient.up);
-    weighted[j] = static_cast<Compute>(weight * gradient.value);
-    return dweighted[j] * gradient.value;
-  });
+SMELT_HD Real expert_activation_backward_row(const Compute* __restrict saved,
+                                             Real* __restrict dweighted, std::int64_t width,
+                                             Real weight, Compute* __restrict dgate_up,
+                                             Compute* __restrict weighted) {
+  for (std::int64_t j = 0; j < width; ++j) {
+    const Real outer = dweighted[j];
+    const auto [value, gate, up] = swiglu_backward(
+        static_cast<Real>(saved[j]), static_cast<Real>(saved[width + j]), weight * outer);
+    dgate_up[j] = static_cast<Compute>(gate);
+    dgate_up[width + j] = static_cast<Compute>(up);
+    weighted[j] = static_cast<Compute>(weight * value);
+    dweighted[j] = outer * value;
+  }
+  return lane_sum<Real>(width, [&](std::int64_t j) { return dweighted[j]; });
 }
 
 inline namespace host_backend {
@@ -88,14 +94,33 @@ struct expert_tasks;
 struct expert_tiles;
 struct expert_wave;
 
-// Rows [begin, end) of one expert, in slots.
+// Rows of a tile come in multiples of this; the ones past the slots are zero. Matrix hardware works
+// on whole tiles anyway, and a product library can then keep a kernel for each of the few sizes.
+template <class Compute>
+inline constexpr std::int64_t expert_row_quantum = std::is_same_v<Compute, bf16> ? 32 : 1;
+
+template <class Compute>
+constexpr std::int64_t padded_rows(std::int64_t rows) {
+  constexpr std::int64_t quantum = expert_row_quantum<Compute>;
+  return (rows + quantum - 1) / quantum * quantum;
+}
+
+// Rows [begin, end) of one expert, in slots, and where their tile begins in a wave.
 struct expert_rows {
   std::int64_t expert = 0;
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  std::int64_t wave_row = 0;
 
   std::int64_t rows() const { return end - begin; }
 };
+
+// The largest first: the last ones, which threads wait for, are then small.
+inline void sort_by_rows(expert_rows* tasks, std::int64_t count) {
+  std::sort(tasks, tasks + count, [](const expert_rows& a, const expert_rows& b) {
+    return a.rows() != b.rows() ? a.rows() > b.rows() : a.begin < b.begin;
+  });
+}
 
 // A thread's own part of memory that the calling thread owns. Asking each thread for its own would
 // allocate whenever a thread gets its first task, which may be in any step.
@@ -116,25 +141,21 @@ struct expert_tile {
   Compute* dgate_up = nullptr;  // [rows, 2f]
   Compute* weighted = nullptr;  // [rows, f]
 
-  static layout place(const expert_ffn_shape& shape, std::int64_t rows, placement (&where)[4]) {
-    layout places;
-    where[0] = places.place<Compute>(rows * shape.hidden);
-    where[1] = places.place<Compute>(rows * shape.hidden);
-    where[2] = places.place<Compute>(rows * 2 * shape.width);
-    where[3] = places.place<Compute>(rows * shape.width);
-    return places;
+  expert_tile(const expert_ffn_shape& shape, std::int64_t rows, std::byte* memory) {
+    const auto take = [&](std::int64_t columns) {
+      auto* here = reinterpret_cast<Compute*>(memory);
+      memory += aligned_bytes(rows * columns * static_cast<std::int64_t>(sizeof(Compute)));
+      return here;
+    };
+    x = take(shape.hidden);
+    dout = take(shape.hidden);
+    dgate_up = take(2 * shape.width);
+    weighted = take(shape.width);
   }
   static std::int64_t bytes(const expert_ffn_shape& shape, std::int64_t rows) {
-    placement where[4];
-    return place(shape, rows, where).bytes();
-  }
-  expert_tile(const expert_ffn_shape& shape, std::int64_t rows, std::byte* memory) {
-    placement where[4];
-    place(shape, rows, where);
-    x = reinterpret_cast<Compute*>(memory + where[0].offset_bytes);
-    dout = reinterpret_cast<Compute*>(memory + where[1].offset_bytes);
-    dgate_up = reinterpret_cast<Compute*>(memory + where[2].offset_bytes);
-    weighted = reinterpret_cast<Compute*>(memory + where[3].offset_bytes);
+    const auto size = static_cast<std::int64_t>(sizeof(Compute));
+    return 2 * aligned_bytes(rows * shape.hidden * size) +
+           aligned_bytes(rows * 2 * shape.width * size) + aligned_bytes(rows * shape.width * size);
   }
   // The same arrays from row `first` on.
   expert_tile from(const expert_ffn_shape& shape, std::int64_t first) const {
@@ -147,13 +168,37 @@ struct expert_tile {
   }
 };
 
-// Rows of the slots' tokens, converted on the way.
-template <class To, class From>
-void gather_rows(const dispatch_plan& plan, std::int64_t begin, std::int64_t end,
-                 const matrix_view<const From>& from, To* to) {
-  for (std::int64_t slot = begin; slot < end; ++slot, to += from.columns) {
+// Rows [from, to) of a tile become zero.
+template <class Compute>
+void clear_rows(Compute* tile, std::int64_t columns, std::int64_t from, std::int64_t to) {
+  std::fill(tile + from * columns, tile + to * columns, Compute{});
+}
+
+// Rows of the slots' tokens, converted on the way; zeros up to whole tiles.
+template <class Compute, class From>
+void gather_rows(const dispatch_plan& plan, const expert_rows& rows,
+                 const matrix_view<const From>& from, Compute* tile) {
+  Compute* to = tile;
+  for (std::int64_t slot = rows.begin; slot < rows.end; ++slot, to += from.columns) {
     const From* row = from.row(plan.token_of[slot]);
-    for (std::int64_t j = 0; j < from.columns; ++j) to[j] = static_cast<To>(row[j]);
+    for (std::int64_t j = 0; j < from.columns; ++j) to[j] = static_cast<Compute>(row[j]);
+  }
+  clear_rows(tile, from.columns, rows.rows(), padded_rows<Compute>(rows.rows()));
+}
+
+// C [rows, n] = A [padded rows, k] B into memory that has no room for the padding, by way of a tile
+// that has; written in one sweep, cold memory also takes it faster than in a product's order.
+template <class Compute, class Real>
+void product_by_tile(const Compute* a, const matrix_view<const Compute>& b, Real* tile,
+                     const matrix_view<Real>& c) {
+  const std::int64_t padded = padded_rows<Compute>(c.rows);
+  const matrix_view<const Compute> left(a, padded, b.rows);
+  if constexpr (expert_row_quantum<Compute> == 1) {
+    product_serial(left, b, c);
+  } else {
+    product_serial(left, b, matrix_view<Real>(tile, padded, c.columns));
+    for (std::int64_t row = 0; row < c.rows; ++row)
+      std::copy_n(tile + row * c.columns, c.columns, c.row(row));
   }
 }
 
@@ -173,46 +218,45 @@ void expert_ffn_forward(const host<Compute>& run, const expert_ffn_shape& shape,
   const std::int64_t width = shape.width;
   run.count_product(plan.slots(), 3 * width, hidden);
 
-  // Blocks of rows, the largest first: the last ones, which threads wait for, are then small.
   const std::int64_t most = shape.experts + plan.slots() / expert_block_rows;
   auto* tasks = thread_scratch<host_detail::expert_rows, host_detail::expert_tasks>(most);
   std::int64_t count = 0;
   for (std::int64_t e = 0; e < shape.experts; ++e)
     for (std::int64_t s = plan.offsets[e]; s < plan.offsets[e + 1]; s += expert_block_rows)
       tasks[count++] = {e, s, std::min(s + expert_block_rows, plan.offsets[e + 1])};
-  std::sort(tasks, tasks + count,
-            [](const host_detail::expert_rows& a, const host_detail::expert_rows& b) {
-              return a.rows() != b.rows() ? a.rows() > b.rows() : a.begin < b.begin;
-            });
+  host_detail::sort_by_rows(tasks, count);
 
   layout places;
-  const std::int64_t tile_rows = std::min(expert_block_rows, plan.slots());
+  const std::int64_t tile_rows =
+      host_detail::padded_rows<Compute>(std::min(expert_block_rows, plan.slots()));
   const placement x_place = places.place<Compute>(tile_rows * hidden);
-  const placement product_place = places.place<Real>(tile_rows * 2 * width);
+  const placement product_place = places.place<Real>(tile_rows * std::max(2 * width, hidden));
   const placement weighted_place = places.place<Compute>(tile_rows * width);
   std::byte* memory =
       thread_scratch<std::byte, host_detail::expert_tiles>(run.threads() * places.bytes());
 
   for_each_block(run, count, 1, [&](std::int64_t index, std::int64_t) {
     const host_detail::expert_rows task = tasks[index];
+    const std::int64_t padded = host_detail::padded_rows<Compute>(task.rows());
     std::byte* mine = memory + host_detail::worker(run.threads()) * places.bytes();
     auto* x_tile = reinterpret_cast<Compute*>(mine + x_place.offset_bytes);
     auto* product_tile = reinterpret_cast<Real*>(mine + product_place.offset_bytes);
     auto* weighted_tile = reinterpret_cast<Compute*>(mine + weighted_place.offset_bytes);
 
-    host_detail::gather_rows(plan, task.begin, task.end, x, x_tile);
+    host_detail::gather_rows(plan, task, x, x_tile);
     const matrix_view<const Compute> gate_up_e(gate_up + task.expert * 2 * width * hidden,
                                                2 * width, hidden);
-    product_serial(matrix_view<const Compute>(x_tile, task.rows(), hidden), transposed(gate_up_e),
-                   matrix_view<Real>(product_tile, task.rows(), 2 * width));
+    product_serial(matrix_view<const Compute>(x_tile, padded, hidden), transposed(gate_up_e),
+                   matrix_view<Real>(product_tile, padded, 2 * width));
     for (std::int64_t slot = task.begin; slot < task.end; ++slot) {
       const std::int64_t row = slot - task.begin;
       expert_activation_row(product_tile + row * 2 * width, width, weights[plan.assignment(slot)],
                             saved_gate_up + slot * 2 * width, weighted_tile + row * width);
     }
+    host_detail::clear_rows(weighted_tile, width, task.rows(), padded);
     const matrix_view<const Compute> down_e(down + task.expert * hidden * width, hidden, width);
-    product_serial(matrix_view<const Compute>(weighted_tile, task.rows(), width),
-                   transposed(down_e), y_slots.rows_between(task.begin, task.end));
+    host_detail::product_by_tile(weighted_tile, transposed(down_e), product_tile,
+                                 y_slots.rows_between(task.begin, task.end));
   });
 }
 
@@ -231,90 +275,101 @@ void expert_ffn_backward(const host<Compute>& run, const expert_ffn_shape& shape
                          matrix_view<typename host<Compute>::real> dx_slots) {
   using Real = typename host<Compute>::real;
   using tile = host_detail::expert_tile<Compute>;
+  using host_detail::expert_rows;
   const std::int64_t hidden = shape.hidden;
   const std::int64_t width = shape.width;
   run.count_product(plan.slots(), 6 * width, hidden);
 
-  // Everything of a range of rows but the weights' gradients; fills the tile.
-  const auto rows_backward = [&](const host_detail::expert_rows& rows, const tile& t,
-                                 Real* dweighted) {
-    host_detail::gather_rows(plan, rows.begin, rows.end, x, t.x);
-    host_detail::gather_rows(plan, rows.begin, rows.end, dout, t.dout);
+  // At most a block of rows, all but the weights' gradients; fills the tile.
+  const auto rows_backward = [&](const expert_rows& rows, const tile& t, Real* product_tile) {
+    const std::int64_t padded = host_detail::padded_rows<Compute>(rows.rows());
+    host_detail::gather_rows(plan, rows, x, t.x);
+    host_detail::gather_rows(plan, rows, dout, t.dout);
     const matrix_view<const Compute> down_e(down + rows.expert * hidden * width, hidden, width);
-    product_serial(matrix_view<const Compute>(t.dout, rows.rows(), hidden), down_e,
-                   matrix_view<Real>(dweighted, rows.rows(), width));
+    product_serial(matrix_view<const Compute>(t.dout, padded, hidden), down_e,
+                   matrix_view<Real>(product_tile, padded, width));
     for (std::int64_t slot = rows.begin; slot < rows.end; ++slot) {
       const std::int64_t row = slot - rows.begin;
       const std::int64_t assignment = plan.assignment(slot);
       dweights[assignment] = expert_activation_backward_row(
-          saved_gate_up + slot * 2 * width, dweighted + row * width, width, weights[assignment],
+          saved_gate_up + slot * 2 * width, product_tile + row * width, width, weights[assignment],
           t.dgate_up + row * 2 * width, t.weighted + row * width);
     }
+    host_detail::clear_rows(t.dgate_up, 2 * width, rows.rows(), padded);
+    host_detail::clear_rows(t.weighted, width, rows.rows(), padded);
     const matrix_view<const Compute> gate_up_e(gate_up + rows.expert * 2 * width * hidden,
                                                2 * width, hidden);
-    product_serial(matrix_view<const Compute>(t.dgate_up, rows.rows(), 2 * width), gate_up_e,
-                   dx_slots.rows_between(rows.begin, rows.end));
+    host_detail::product_by_tile(t.dgate_up, gate_up_e, product_tile,
+                                 dx_slots.rows_between(rows.begin, rows.end));
   };
-  // Rows [first, last) of an expert's 2f + H rows of weight gradients, over all rows of the tile.
-  const auto weights_backward = [&](const host_detail::expert_rows& rows, const tile& t,
-                                    std::int64_t first, std::int64_t last) {
-    const std::int64_t gate_up_last = std::min(last, 2 * width);
-    if (first < gate_up_last) {
-      const matrix_view<const Compute> dgate_up_tile(t.dgate_up, rows.rows(), 2 * width);
-      const matrix_view<Real> to(dgate_up + rows.expert * 2 * width * hidden, 2 * width, hidden);
-      product_serial(transposed(dgate_up_tile.columns_between(first, gate_up_last)),
-                     matrix_view<const Compute>(t.x, rows.rows(), hidden),
-                     to.rows_between(first, gate_up_last), into::accumulate);
+  // Rows [first, last) of dgate_up [2f, H] or ddown [H, f] of one expert, from a filled tile, a
+  // block of slots after the other.
+  const auto gate_up_backward = [&](const expert_rows& rows, const tile& t, std::int64_t first,
+                                    std::int64_t last) {
+    const matrix_view<Real> to(dgate_up + rows.expert * 2 * width * hidden, 2 * width, hidden);
+    for (std::int64_t begin = 0; begin < rows.rows(); begin += expert_block_rows) {
+      const std::int64_t count =
+          host_detail::padded_rows<Compute>(std::min(expert_block_rows, rows.rows() - begin));
+      const tile block = t.from(shape, begin);
+      const matrix_view<const Compute> left(block.dgate_up, count, 2 * width);
+      product_serial(transposed(left.columns_between(first, last)),
+                     matrix_view<const Compute>(block.x, count, hidden),
+                     to.rows_between(first, last), into::accumulate);
     }
-    const std::int64_t down_first = std::max(first - 2 * width, std::int64_t{0});
-    const std::int64_t down_last = last - 2 * width;
-    if (down_first < down_last) {
-      const matrix_view<const Compute> dout_tile(t.dout, rows.rows(), hidden);
-      const matrix_view<Real> to(ddown + rows.expert * hidden * width, hidden, width);
-      product_serial(transposed(dout_tile.columns_between(down_first, down_last)),
-                     matrix_view<const Compute>(t.weighted, rows.rows(), width),
-                     to.rows_between(down_first, down_last), into::accumulate);
+  };
+  const auto down_backward = [&](const expert_rows& rows, const tile& t, std::int64_t first,
+                                 std::int64_t last) {
+    const matrix_view<Real> to(ddown + rows.expert * hidden * width, hidden, width);
+    for (std::int64_t begin = 0; begin < rows.rows(); begin += expert_block_rows) {
+      const std::int64_t count =
+          host_detail::padded_rows<Compute>(std::min(expert_block_rows, rows.rows() - begin));
+      const tile block = t.from(shape, begin);
+      const matrix_view<const Compute> left(block.dout, count, hidden);
+      product_serial(transposed(left.columns_between(first, last)),
+                     matrix_view<const Compute>(block.weighted, count, width),
+                     to.rows_between(first, last), into::accumulate);
     }
   };
 
-  const std::int64_t tile_rows = std::min(expert_block_rows, plan.slots());
+  const std::int64_t tile_rows =
+      host_detail::padded_rows<Compute>(std::min(expert_block_rows, plan.slots()));
   const std::int64_t tile_bytes = tile::bytes(shape, tile_rows);
   const std::int64_t thread_bytes =
-      tile_bytes + aligned_bytes(tile_rows * width * static_cast<std::int64_t>(sizeof(Real)));
+      tile_bytes +
+      aligned_bytes(tile_rows * std::max(width, hidden) * static_cast<std::int64_t>(sizeof(Real)));
   std::byte* memory =
       thread_scratch<std::byte, host_detail::expert_tiles>(run.threads() * thread_bytes);
-  const auto dweighted_of_worker = [&] {
-    return reinterpret_cast<Real*>(memory + host_detail::worker(run.threads()) * thread_bytes +
-                                   tile_bytes);
+  const auto memory_of_worker = [&] {
+    return memory + host_detail::worker(run.threads()) * thread_bytes;
   };
 
   // Experts of at most one block: rows and weights at once, everything stays in one thread's cache.
   // A wave ends inside at most two experts, so it has at most two blocks for each full one.
   const std::int64_t most = shape.experts + 2 * (expert_wave_rows / expert_block_rows) + 4;
-  auto* tasks = thread_scratch<host_detail::expert_rows, host_detail::expert_tasks>(2 * most);
+  auto* tasks = thread_scratch<expert_rows, host_detail::expert_tasks>(2 * most);
   std::int64_t count = 0;
   for (std::int64_t e = 0; e < shape.experts; ++e)
     if (plan.count(e) > 0 && plan.count(e) <= expert_block_rows)
       tasks[count++] = {e, plan.offsets[e], plan.offsets[e + 1]};
-  std::sort(tasks, tasks + count,
-            [](const host_detail::expert_rows& a, const host_detail::expert_rows& b) {
-              return a.rows() != b.rows() ? a.rows() > b.rows() : a.begin < b.begin;
-            });
+  host_detail::sort_by_rows(tasks, count);
   for_each_block(run, count, 1, [&](std::int64_t index, std::int64_t) {
-    const tile t(shape, tile_rows, memory + host_detail::worker(run.threads()) * thread_bytes);
-    rows_backward(tasks[index], t, dweighted_of_worker());
-    weights_backward(tasks[index], t, 0, 2 * width + hidden);
+    std::byte* mine = memory_of_worker();
+    const tile t(shape, tile_rows, mine);
+    rows_backward(tasks[index], t, reinterpret_cast<Real*>(mine + tile_bytes));
+    gate_up_backward(tasks[index], t, 0, 2 * width);
+    down_backward(tasks[index], t, 0, hidden);
   });
 
   // Larger experts, in waves of a bounded number of rows: first all rows in blocks, then the weight
-  // gradients in panels. The memory is asked for even if no expert is large, so that the first step
-  // fixes it.
+  // gradients in panels, so that one expert that has everything keeps all threads busy. The memory
+  // is asked for even if no expert is large, so that the first step fixes it.
   if (plan.slots() <= expert_block_rows) return;
-  const std::int64_t wave_rows = std::min(expert_wave_rows, plan.slots());
+  const std::int64_t wave_rows =
+      host_detail::padded_rows<Compute>(std::min(expert_wave_rows, plan.slots()));
   const tile wave(
       shape, wave_rows,
       thread_scratch<std::byte, host_detail::expert_wave>(tile::bytes(shape, wave_rows)));
-  host_detail::expert_rows* parts = tasks + most;  // of one wave: rows of one expert each
+  expert_rows* parts = tasks + most;  // of one wave: rows of one expert each
   std::int64_t expert = 0;
   std::int64_t done = 0;  // rows of `expert` that earlier waves took
   while (expert < shape.experts) {
@@ -328,37 +383,33 @@ void expert_ffn_backward(const host<Compute>& run, const expert_ffn_shape& shape
       }
       const std::int64_t begin = plan.offsets[expert] + done;
       const std::int64_t end = std::min(begin + wave_rows - filled, plan.offsets[expert + 1]);
-      parts[part_count++] = {expert, begin, end};
+      parts[part_count++] = {expert, begin, end, filled};
       for (std::int64_t s = begin; s < end; s += expert_block_rows)
-        tasks[block_count++] = {expert, s, std::min(s + expert_block_rows, end)};
-      filled += end - begin;
+        tasks[block_count++] = {expert, s, std::min(s + expert_block_rows, end),
+                                filled + s - begin};
+      filled += host_detail::padded_rows<Compute>(end - begin);
       done += end - begin;
       if (done == plan.count(expert)) {
         ++expert;
         done = 0;
       }
     }
-    // Where a block's or a part's tile begins in the wave: blocks are in the order of their slots,
-    // and skipped experts take no room.
-    const auto place_in_wave = [&](std::int64_t slot) {
-      std::int64_t place = 0;
-      for (std::int64_t p = 0; p < part_count; ++p) {
-        if (slot < parts[p].end) return place + slot - parts[p].begin;
-        place += parts[p].rows();
-      }
-      return place;
-    };
     for_each_block(run, block_count, 1, [&](std::int64_t index, std::int64_t) {
-      rows_backward(tasks[index], wave.from(shape, place_in_wave(tasks[index].begin)),
-                    dweighted_of_worker());
+      rows_backward(tasks[index], wave.from(shape, tasks[index].wave_row),
+                    reinterpret_cast<Real*>(memory_of_worker() + tile_bytes));
     });
     constexpr std::int64_t panel = 128;
-    const std::int64_t panels = (2 * width + hidden + panel - 1) / panel;
+    const std::int64_t gate_up_panels = (2 * width + panel - 1) / panel;
+    const std::int64_t panels = gate_up_panels + (hidden + panel - 1) / panel;
     for_each_block(run, part_count * panels, 1, [&](std::int64_t index, std::int64_t) {
-      const host_detail::expert_rows& part = parts[index / panels];
+      const expert_rows& part = parts[index / panels];
+      const tile t = wave.from(shape, part.wave_row);
       const std::int64_t first = index % panels * panel;
-      weights_backward(part, wave.from(shape, place_in_wave(part.begin)), first,
-                       std::min(first + panel, 2 * width + hidden));
+      const std::int64_t down_first = first - gate_up_panels * panel;
+      if (down_first < 0)
+        gate_up_backward(part, t, first, std::min(first + panel, 2 * width));
+      else
+        down_backward(part, t, down_first, std::min(down_first + panel, hidden));
     });
   }
 }

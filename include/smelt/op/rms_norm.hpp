@@ -26,6 +26,7 @@
 #include "smelt/exec/matmul.hpp"
 #include "smelt/exec/matrix.hpp"
 #include "smelt/exec/policy.hpp"
+#include "smelt/op/lane_map.hpp"
 #include "smelt/op/lane_sum.hpp"
 
 namespace smelt {
@@ -77,23 +78,21 @@ void rms_norm_forward(const host<Compute>& run, matrix_view<const real_of<Comput
                       real_of<Compute>* rstd) {
   using real = real_of<Compute>;
   host_detail::check_rms_norm("rms_norm_forward", x.rows, x.columns, y.rows, y.columns,
-                         x.column_stride == 1 && y.column_stride == 1);
+                              x.column_stride == 1 && y.column_stride == 1);
   const std::int64_t width = x.columns;
-  for_each_block(run, x.rows, host_detail::rms_norm_block(width), [&](auto begin, auto end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const real* from = x.row(i);
-      Out* to = y.row(i);
-      const real squares = lane_sum<real>(width, [&](auto j) { return from[j] * from[j]; });
-      const real scale = rms_norm_scale(squares, width, epsilon);
-      rstd[i] = scale;
-      // In place the loop would be checked for overlap and run element by element: promise that
-      // an element depends on nothing but itself.
-#if defined(_OPENMP)
-#pragma omp simd
-#endif
-      for (std::int64_t j = 0; j < width; ++j) to[j] = static_cast<Out>(from[j] * scale * gain[j]);
-    }
-  });
+  for_each_block(
+      run, x.rows, host_detail::rms_norm_block(width), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const real* from = x.row(i);
+          Out* to = y.row(i);
+          const real squares =
+              lane_sum<real>(width, [=](std::int64_t j) { return from[j] * from[j]; });
+          const real scale = rms_norm_scale(squares, width, epsilon);
+          rstd[i] = scale;
+          lane_map(width, to,
+                   [=](std::int64_t j) { return static_cast<Out>(from[j] * scale * gain[j]); });
+        }
+      });
 }
 
 /// dx overwritten or added to; dgain always added to. dx may be dy itself (queries and keys are
@@ -105,9 +104,9 @@ void rms_norm_backward(const host<Compute>& run, matrix_view<const real_of<Compu
                        real_of<Compute>* dgain) {
   using real = real_of<Compute>;
   host_detail::check_rms_norm("rms_norm_backward: dy", x.rows, x.columns, dy.rows, dy.columns,
-                         x.column_stride == 1 && dy.column_stride == 1);
+                              x.column_stride == 1 && dy.column_stride == 1);
   host_detail::check_rms_norm("rms_norm_backward: dx", x.rows, x.columns, dx.rows, dx.columns,
-                         dx.column_stride == 1);
+                              dx.column_stride == 1);
   const std::int64_t width = x.columns;
   // dgain is summed per block, then over at most 64 blocks in order: the same bits whatever thread
   // took which block. The partial sums are a scratch of the calling thread, shared by all.
@@ -116,7 +115,7 @@ void rms_norm_backward(const host<Compute>& run, matrix_view<const real_of<Compu
       std::max(host_detail::rms_norm_block(width), (x.rows + most_blocks - 1) / most_blocks);
   const std::int64_t blocks = (x.rows + block - 1) / block;
   real* parts = thread_scratch<real, host_detail::rms_norm_gain_parts>(blocks * width);
-  for_each_block(run, x.rows, block, [&](auto begin, auto end) {
+  for_each_block(run, x.rows, block, [&](std::int64_t begin, std::int64_t end) {
     real* part = parts + begin / block * width;
     std::fill_n(part, width, real(0));
     for (std::int64_t i = begin; i < end; ++i) {
@@ -125,29 +124,20 @@ void rms_norm_backward(const host<Compute>& run, matrix_view<const real_of<Compu
       real* to = dx.row(i);
       const real scale = rstd[i];
       const real product =
-          lane_sum<real>(width, [&](auto j) { return gradient[j] * gain[j] * from[j]; });
+          lane_sum<real>(width, [=](std::int64_t j) { return gradient[j] * gain[j] * from[j]; });
       const real projection = rms_norm_projection(product, width, scale);
-      if (mode == into::accumulate) {
-#if defined(_OPENMP)
-#pragma omp simd
-#endif
-        for (std::int64_t j = 0; j < width; ++j) {
-          part[j] += gradient[j] * from[j] * scale;
-          to[j] += rms_norm_gradient(gradient[j], from[j], gain[j], scale, projection);
-        }
-      } else {
-        // dgain first: where dx is dy, the next line overwrites what it reads.
-#if defined(_OPENMP)
-#pragma omp simd
-#endif
-        for (std::int64_t j = 0; j < width; ++j) {
-          part[j] += gradient[j] * from[j] * scale;
-          to[j] = rms_norm_gradient(gradient[j], from[j], gain[j], scale, projection);
-        }
-      }
+      // dgain first: where dx is dy, the loop after it overwrites what this one reads.
+      for (std::int64_t j = 0; j < width; ++j) part[j] += gradient[j] * from[j] * scale;
+      const auto term = [=](std::int64_t j) {
+        return rms_norm_gradient(gradient[j], from[j], gain[j], scale, projection);
+      };
+      if (mode == into::accumulate)
+        lane_map(width, to, [=](std::int64_t j) { return to[j] + term(j); });
+      else
+        lane_map(width, to, term);
     }
   });
-  for_each_block(run, width, 1024, [&](auto begin, auto end) {
+  for_each_block(run, width, 1024, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = 0; b < blocks; ++b) {
       const real* part = parts + b * width;
       for (std::int64_t j = begin; j < end; ++j) dgain[j] += part[j];

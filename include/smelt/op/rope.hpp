@@ -82,15 +82,11 @@ void rope_rotate(const host<Compute>& run, matrix_view<real_of<Compute>> x, std:
   const std::int64_t half = head_dim / 2;
   const real sign = direction == rope_direction::forward ? real(1) : real(-1);
   const std::int64_t block = std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, x.columns));
-  for_each_block(run, x.rows, block, [&](auto begin, auto end) {
+  for_each_block(run, x.rows, block, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t token = begin; token < end; ++token) {
       const real* cosine = cosines + positions[token] * half;
       const real* sine = sines + positions[token] * half;
       for (real* head = x.row(token); head < x.row(token) + x.columns; head += head_dim) {
-        // The halves of a head never overlap, which the compiler cannot see.
-#if defined(_OPENMP)
-#pragma omp simd
-#endif
         for (std::int64_t i = 0; i < half; ++i) {
           const rope_pair<real> pair =
               rope_rotated(head[i], head[i + half], cosine[i], sign * sine[i]);

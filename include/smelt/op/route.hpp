@@ -82,19 +82,22 @@ template <class Real>
 SMELT_HD void top_k_of_row(const Real* row, std::int64_t count, std::int64_t top_k,
                            std::int32_t* chosen, Real* values) {
   constexpr Real lowest = -std::numeric_limits<Real>::infinity();
-  const auto insert = [&](Real value, std::int64_t index, std::int64_t filled) {
-    std::int64_t place = filled;
-    // Strictly smaller only: an equal value that came earlier has the lower index and stays ahead.
-    for (; place > 0 && values[place - 1] < value; --place) {
-      if (place < top_k) {
-        values[place] = values[place - 1];
-        chosen[place] = chosen[place - 1];
-      }
+  // The new element wanders up from the list's end by exchanges without a branch: where it stops is
+  // a coin toss that a processor cannot foresee. Only a strictly smaller value gives way, as an
+  // equal one came earlier and has the lower index.
+  const auto insert = [&](Real value, std::int64_t index, std::int64_t last) {
+    std::int32_t expert = static_cast<std::int32_t>(index);
+    for (std::int64_t place = last; place > 0; --place) {
+      const Real above = values[place - 1];
+      const std::int32_t expert_above = chosen[place - 1];
+      const bool gives_way = above < value;
+      values[place] = gives_way ? above : value;
+      chosen[place] = gives_way ? expert_above : expert;
+      value = gives_way ? value : above;
+      expert = gives_way ? expert : expert_above;
     }
-    if (place < top_k) {
-      values[place] = value;
-      chosen[place] = static_cast<std::int32_t>(index);
-    }
+    values[0] = value;
+    chosen[0] = expert;
   };
   for (std::int64_t i = 0; i < top_k; ++i) insert(row[i] == row[i] ? row[i] : lowest, i, i);
   std::int64_t i = top_k;
@@ -105,10 +108,10 @@ SMELT_HD void top_k_of_row(const Real* row, std::int64_t count, std::int64_t top
     for (int l = 0; l < block; ++l) passes |= row[i + l] > threshold ? 1 : 0;
     if (passes == 0) continue;
     for (int l = 0; l < block; ++l)
-      if (row[i + l] > values[top_k - 1]) insert(row[i + l], i + l, top_k);
+      if (row[i + l] > values[top_k - 1]) insert(row[i + l], i + l, top_k - 1);
   }
   for (; i < count; ++i)
-    if (row[i] > values[top_k - 1]) insert(row[i], i, top_k);
+    if (row[i] > values[top_k - 1]) insert(row[i], i, top_k - 1);
   // Once more from the row, so that a chosen NaN shows as NaN.
   for (std::int64_t k = 0; k < top_k; ++k) values[k] = row[chosen[k]];
 }

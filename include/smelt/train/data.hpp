@@ -187,7 +187,7 @@ class training_batches {
       : stream_(corpus.bytes(), split.training), shape_(shape), seed_(seed) {
     detail::check_shape(shape);
     if (stream_.tokens() < shape.tokens())
-      throw error("the text has " + std::to_string(stream_.tokens()) +
+      throw error(names_of(corpus) + ": " + std::to_string(stream_.tokens()) +
                   " tokens to train on, fewer than one batch of " +
                   std::to_string(shape.sequences) + " sequences of " +
                   std::to_string(shape.context) +
@@ -215,6 +215,13 @@ class training_batches {
   }
 
  private:
+  static std::string names_of(const text_corpus& corpus) {
+    if (corpus.sources().empty()) return "no text";
+    const std::size_t others = corpus.sources().size() - 1;
+    return corpus.sources()[0].name +
+           (others == 0 ? "" : " and " + std::to_string(others) + " other sources");
+  }
+
   void begin_epoch(std::int64_t epoch) {
     const auto number = static_cast<std::uint64_t>(epoch);
     stream_.shuffle(detail::shuffle_key(seed_, 2 * number));

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# What the test folders call:
+#   smelt_add_test(<name> SOURCES a.cpp ... [LIBRARIES smelt::host ...] [LABELS ...] [TIMEOUT s])
+#   smelt_add_check(<name> COMMAND ... [LABELS ...] [TIMEOUT s])   a command as a test
+#   smelt_add_skipped_test(<name> <reason> [LABELS ...])           shown as skipped, with the reason
+# The folder's name is always a label: `ctest -L op` runs tests/op.
+
+# doctest's main is compiled once.
+find_package(doctest QUIET)
+if(NOT doctest_FOUND)
+  message(FATAL_ERROR "smelt: the tests need doctest (Debian: apt-get install doctest-dev); "
+                      "-DSMELT_BUILD_TESTS=OFF builds without them")
+endif()
+add_library(smelt_test_main OBJECT "${PROJECT_SOURCE_DIR}/tests/support/doctest_main.cpp")
+target_compile_features(smelt_test_main PRIVATE cxx_std_20)
+target_link_libraries(smelt_test_main PUBLIC doctest::doctest smelt_program)
+
+find_program(SMELT_GXX NAMES g++-12 g++)
+find_program(SMELT_CLANGXX NAMES clang++-14 clang++)
+find_program(SMELT_NVCC nvcc PATHS /usr/local/cuda/bin)
+mark_as_advanced(SMELT_GXX SMELT_CLANGXX SMELT_NVCC)
+
+# Two threads whatever the machine has, so that a result is the same everywhere; a short spin,
+# since waiting threads that spin make a busy machine a hundred times slower. Under
+# AddressSanitizer an allocation that cannot be granted returns null, as the tests of it expect.
+set(SMELT_TEST_ENVIRONMENT OMP_NUM_THREADS=2 GOMP_SPINCOUNT=1000
+                           ASAN_OPTIONS=allocator_may_return_null=1
+                           UBSAN_OPTIONS=print_stacktrace=1)
+
+# smelt_test_properties(<name> <processors> <timeout or empty> <labels>...)
+function(smelt_test_properties name processors timeout)
+  if(NOT timeout)
+    set(timeout 300)
+  endif()
+  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME room)
+  set_tests_properties(
+    ${name} PROPERTIES LABELS "${room};${ARGN}" ENVIRONMENT "${SMELT_TEST_ENVIRONMENT}"
+                       SKIP_RETURN_CODE 77 TIMEOUT ${timeout} PROCESSORS ${processors})
+endfunction()
+
+function(smelt_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 test "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
+  if(test_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "smelt_add_test(${name}): expected SOURCES, found '${ARGN}'")
+  elseif(NOT test_SOURCES)
+    message(WARNING "smelt_add_test(${name}): no sources, so no test")
+    return()
+  endif()
+  if(NOT test_LIBRARIES)
+    set(test_LIBRARIES smelt::host)
+  endif()
+  add_executable(test_${name} ${test_SOURCES})
+  target_link_libraries(test_${name} PRIVATE smelt_test_main ${test_LIBRARIES} smelt_program)
+  target_compile_features(test_${name} PRIVATE cxx_std_20)
+  target_include_directories(test_${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  # Release without its -DNDEBUG: a test keeps the assertions of what it tests. -O2 halves the
+  # time to build and costs a test nothing it would notice.
+  target_compile_options(test_${name} PRIVATE "$<$<CONFIG:Release>:-UNDEBUG;-O2>")
+  add_test(NAME ${name} COMMAND test_${name})
+  smelt_test_properties(${name} 2 "${test_TIMEOUT}" ${test_LABELS})
+endfunction()
+
+function(smelt_add_check name)
+  cmake_parse_arguments(PARSE_ARGV 1 test "" "TIMEOUT" "COMMAND;LABELS")
+  add_test(NAME ${name} COMMAND ${test_COMMAND} COMMAND_EXPAND_LISTS)
+  smelt_test_properties(${name} 1 "${test_TIMEOUT}" ${test_LABELS})
+endfunction()
+
+function(smelt_add_skipped_test name reason)
+  cmake_parse_arguments(PARSE_ARGV 2 test "" "" "LABELS")
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${reason}")
+  smelt_test_properties(${name} 1 "" ${test_LABELS})
+  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "^skipped: ")
+endfunction()

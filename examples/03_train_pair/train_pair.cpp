@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// train_pair: two architectures of the same cost, trained on the same tokens. Which one is better?
+//
+//   1  read the text and hold a part of it out
+//   2  measure what matrix products reach here, the 100 % of MFU
+//   3  train both, in turns of a few steps, so that a busy machine slows both alike
+//   4  predict what was held out, source by source; print tables, write metrics and a figure
+//
+// Everything that can be wrong with the input is found before anything is written. Each model's
+// metrics grow in FOLDER/NAME.jsonl.part, a line per step, and get their name at the end: a run
+// that is killed leaves the .part, a run that fails leaves nothing.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "contender.hpp"
+#include "default_text.hpp"
+#include "options.hpp"
+#include "pair.hpp"
+#include "smelt/host.hpp"
+#include "smelt/report.hpp"
+#include "smelt/train/byte_counts.hpp"
+#include "smelt/train/data.hpp"
+#include "summary.hpp"
+
+namespace pair {
+namespace {
+
+// --- 1. the text -------------------------------------------------------------------------------
+
+void read_text(const options& chosen, smelt::text_corpus& corpus) {
+  for (const std::string& name : chosen.text) corpus.add({name, {name}});
+  if (!chosen.text.empty()) return;
+  std::string packages;
+  for (const default_source& source : default_sources) {
+    packages += fmt::format(" {}", source.package);
+    const std::filesystem::path folder = folder_of(source);
+    try {
+      if (folder.empty()) throw smelt::error("not installed");
+      corpus.add(
+          {std::string(source.name), {folder}, {std::string(source.ending)}, default_source_bytes});
+    } catch (const smelt::error& e) {
+      fmt::print("without {}: {} (apt-get install {})\n", source.name, e.what(), source.package);
+    }
+  }
+  if (corpus.sources().empty())
+    throw smelt::error("no text: none of the default sources is installed; apt-get install" +
+                       packages + ", or name files or folders");
+}
+
+void print_text(const smelt::text_corpus& corpus, const smelt::text_split& split,
+                const unigram& bytes) {
+  smelt::table t({{"text", smelt::align::left},
+                  {"documents"},
+                  {"bytes"},
+                  {"held out"},
+                  {"passed over", smelt::align::left}});
+  for (std::size_t s = 0; s < corpus.sources().size(); ++s) {
+    const smelt::text_source& source = corpus.sources()[s];
+    std::string over;
+    const auto note = [&](std::int64_t count, const char* what) {
+      if (count > 0) over += fmt::format("{}{} {}", over.empty() ? "" : ", ", count, what);
+    };
+    note(source.binary_files - source.compressed_files, "binary");
+    note(source.compressed_files, "gzip (gunzip them)");
+    note(source.repeated_files, "repeated");
+    note(source.unreadable_files, "unreadable");
+    t.row({source.name, smelt::grouped(source.documents()), smelt::grouped(source.bytes),
+           smelt::grouped(split.held_out[s].tokens()), over});
+  }
+  fmt::print("{}training text: {} bytes, unigram entropy {:.3f} nats per byte\n\n", t.text(),
+             smelt::grouped(split.training_tokens()), bytes.training.entropy());
+}
+
+// --- 2. the machine ----------------------------------------------------------------------------
+
+// FLOP/s of a product large enough to be limited by arithmetic alone: the best of half a second.
+template <class Compute>
+double product_rate(const smelt::host<Compute>& run) {
+  constexpr std::int64_t size = 1024;
+  const auto filled = [](std::int64_t count) {
+    std::vector<Compute> values(static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<Compute>(static_cast<float>(i % 17) * 0.1f - 0.8f);
+    return values;
+  };
+  const std::vector<Compute> a = filled(size * size);
+  const std::vector<Compute> b = filled(size * size);
+  std::vector<float> c(static_cast<std::size_t>(size * size));
+  const stopwatch all;
+  double best = 0;
+  while (all.seconds() < 0.5) {
+    const stopwatch one;
+    smelt::product(run, smelt::matrix_view<const Compute>(a.data(), size, size),
+                   smelt::matrix_view<const Compute>(b.data(), size, size),
+                   smelt::matrix_view<float>(c.data(), size, size));
+    best = std::max(best, 2.0 * size * size * size / one.seconds());
+  }
+  return best;
+}
+
+// --- 3. training -------------------------------------------------------------------------------
+
+// The folder of a run. If the run fails, a folder that it made itself goes away again.
+class run_folder {
+ public:
+  explicit run_folder(const std::string& name) : path_(name) {
+    std::error_code code;
+    made_ = std::filesystem::create_directories(path_, code);
+    if (code || !std::filesystem::is_directory(path_, code))
+      throw smelt::error(fmt::format("{}: cannot make the folder: {}; choose another with --out",
+                                     name, code ? code.message() : "a file of that name is there"));
+  }
+  run_folder(const run_folder&) = delete;
+  run_folder& operator=(const run_folder&) = delete;
+  ~run_folder() {
+    std::error_code ignored;
+    if (made_) std::filesystem::remove(path_, ignored);  // only an empty folder can be removed
+  }
+  std::filesystem::path operator/(const char* file) const { return path_ / file; }
+
+ private:
+  std::filesystem::path path_;
+  bool made_ = false;
+};
+
+smelt::training_options training(const options& chosen, std::int64_t steps) {
+  smelt::training_options training;
+  training.batch_tokens = chosen.batch * chosen.tokens;
+  // Short runs: a quick warmup, and a decay over the second half, where most of the gain is.
+  training.schedule = {chosen.learning_rate, std::min<std::int64_t>(50, steps / 5), steps / 2,
+                       steps, 0.05};
+  return training;
+}
+
+// Steps that fit into the time, from a few steps of two models that are thrown away.
+template <class Policy>
+std::int64_t steps_within(const options& chosen, const Policy& run,
+                          smelt::training_batches& batches, smelt::token_batch& batch) {
+  constexpr std::int64_t trial = 4;
+  smelt::trainer<baseline_model, Policy> baseline(run, training(chosen, trial), chosen.seed);
+  smelt::trainer<smelt_model, Policy> looped(run, training(chosen, trial), chosen.seed);
+  double seconds = 0;
+  for (std::int64_t step = 0; step < trial; ++step) {
+    const stopwatch clock;
+    batches.fill(step, batch);
+    baseline.step(batch.view());
+    looped.step(batch.view());
+    if (step > 0) seconds += clock.seconds() / (trial - 1);  // the first one warms caches up
+  }
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(60 * chosen.minutes / seconds));
+}
+
+template <class Policy>
+void train(options chosen, const Policy& run, const smelt::text_corpus& corpus,
+           const smelt::text_split& split, const unigram& bytes) {
+  const smelt::batch_shape shape{chosen.batch, chosen.tokens};
+  smelt::training_batches batches(corpus, split, shape, chosen.seed);
+  smelt::token_batch batch(shape.tokens());
+
+  const double hardware = product_rate(run);
+  fmt::print("{} threads, {} products by {}: {} measured at 1024 x 1024 x 1024, the 100 % of MFU\n",
+             run.threads(), chosen.precision, smelt::matmul_library_name(),
+             smelt::scaled(hardware, "FLOP/s"));
+  if (chosen.minutes > 0) chosen.steps = steps_within(chosen, run, batches, batch);
+  const std::int64_t steps = chosen.steps;
+  fmt::print(
+      "{} steps of {} sequences of {} tokens, {:.2f} epochs of the text; --seed {} --steps "
+      "{} repeats this run\n\n",
+      smelt::grouped(steps), chosen.batch, chosen.tokens,
+      static_cast<double>(steps * shape.tokens()) / static_cast<double>(batches.tokens_per_epoch()),
+      chosen.seed, steps);
+
+  const run_folder folder(chosen.folder);
+  const smelt::training_options how = training(chosen, steps);
+  contender<baseline_model, Policy> baseline("Baseline", run, how, chosen.seed,
+                                             folder / "baseline.jsonl", hardware);
+  contender<smelt_model, Policy> looped("SMELT", run, how, chosen.seed, folder / "smelt.jsonl",
+                                        hardware);
+  constexpr std::int64_t turn = 10;
+  {
+    smelt::progress progress(smelt::progress_screen::of(stdout), 2 * steps);
+    const stopwatch clock;
+    const auto take_turn = [&](auto& model, std::int64_t first, std::int64_t done) {
+      const std::int64_t last = std::min(steps, first + turn);
+      for (std::int64_t step = first; step < last; ++step) {
+        batches.fill(step, batch);  // the same tokens for both models
+        model.step(batch.view());
+        progress.show({done + step - first + 1, model.name(), model.recent_loss(),
+                       model.tokens_per_second(), model.mfu()},
+                      clock.seconds());
+      }
+      return last - first;
+    };
+    std::int64_t done = 0;
+    for (std::int64_t first = 0; first < steps; first += turn) {
+      done += take_turn(baseline, first, done);
+      done += take_turn(looped, first, done);
+    }
+  }
+
+  // --- 4. the verdict --------------------------------------------------------------------------
+
+  for (const smelt::text_split::held_out_source& held : split.held_out) {
+    const smelt::held_out_batches predicted(corpus, held, shape, chosen.held_out_tokens);
+    baseline.predict(held.name, predicted, batch);
+    looped.predict(held.name, predicted, batch);
+  }
+  fmt::print("\n{}\n{}\n{}\n", budget_table().text(),
+             loss_table(bytes, baseline.held_out(), looped.held_out()).text(),
+             speed_table(baseline.speed(), looped.speed()).text());
+
+  smelt::output_file summary(folder / "summary.json");
+  summary.write(summary_of(chosen, hardware, bytes, baseline, looped).dump(2) + "\n");
+  baseline.finish();
+  looped.finish();
+  summary.finish();
+  fmt::print("{}\n{}\n{}\n", baseline.metrics().string(), looped.metrics().string(),
+             summary.path().string());
+  try {
+    const std::filesystem::path png = folder / "loss.png";
+    loss_figure(bytes.training.entropy(), baseline.curve(), looped.curve()).write(png);
+    fmt::print("{}\n", png.string());
+  } catch (const smelt::error& e) {
+    fmt::print("{}\n", e.what());  // the figures are there without the picture
+  }
+}
+
+void run(options chosen) {
+  smelt::text_corpus corpus;
+  read_text(chosen, corpus);
+  const smelt::text_split split = smelt::split_text(corpus);
+  const unigram bytes(corpus, split);
+  print_text(corpus, split, bytes);
+  if (chosen.precision == "auto") chosen.precision = smelt::bf16_is_fast() ? "bf16" : "float32";
+  if (chosen.precision == "bf16")
+    train(chosen, smelt::host<smelt::bf16>(chosen.threads), corpus, split, bytes);
+  else
+    train(chosen, smelt::host<float>(chosen.threads), corpus, split, bytes);
+}
+
+}  // namespace
+}  // namespace pair
+
+int main(int count, char** arguments) {
+  CLI::App app("Trains a Baseline and its SMELT twin, which cost the same, on the same text.",
+               "train_pair");
+  pair::options chosen;
+  pair::declare(app, chosen);
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::Success& wish) {
+    return app.exit(wish);  // --help
+  } catch (const CLI::ParseError& e) {
+    fmt::print(stderr, "train_pair: {}; see train_pair --help\n", e.what());
+    return 1;
+  }
+  try {
+    pair::run(chosen);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "train_pair: {}\n", e.what());
+    return 1;
+  }
+  return 0;
+}

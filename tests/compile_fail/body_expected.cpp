@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: Body must be a transformer<[.][.][.]> or derive from one
+#include <smelt/smelt.hpp>
+
+using namespace smelt;
+
+struct body : transformer<hidden<64>, gqa<4, 2, 16>, moe<8, 2, 32>, stack<plain<4>>> {};
+
+#ifdef REPAIRED
+template struct smelt::language_model<::body, vocabulary<256>, tied>;
+#else
+template struct smelt::language_model<hidden<64>, vocabulary<256>, tied>;
+#endif

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect: the third argument must be moe
+#include <smelt/smelt.hpp>
+
+using namespace smelt;
+
+#ifdef REPAIRED
+template struct smelt::transformer<hidden<64>, gqa<4, 2, 16>, moe<8, 2, 32>, stack<plain<4>>>;
+#else
+template struct smelt::transformer<hidden<64>, gqa<4, 2, 16>, hidden<64>, stack<plain<4>>>;
+#endif
