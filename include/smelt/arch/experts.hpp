@@ -26,6 +26,15 @@ struct no_shared {
   static constexpr std::int64_t width = 0;
 };
 
+namespace detail {
+template <class T>
+inline constexpr std::int64_t shared_width_of = -1;
+template <>
+inline constexpr std::int64_t shared_width_of<no_shared> = 0;
+template <std::int64_t Width>
+inline constexpr std::int64_t shared_width_of<shared<Width>> = shared<Width>::width;
+}  // namespace detail
+
 /// Routed experts: each token goes to TopK of Experts, each a SwiGLU of Width elements.
 template <std::int64_t Experts, std::int64_t TopK, std::int64_t Width, class Shared = no_shared>
 struct moe {
@@ -35,10 +44,13 @@ struct moe {
   static_assert(TopK <= Experts,
                 "moe<Experts, TopK, Width>: TopK must not exceed Experts, because a token chooses "
                 "TopK different experts");
+  static_assert(detail::shared_width_of<Shared> >= 0,
+                "moe<Experts, TopK, Width, Shared>: the fourth argument must be shared<Width>; "
+                "leave it out for no shared expert");
   static constexpr std::int64_t experts = Experts;
   static constexpr std::int64_t top_k = TopK;
   static constexpr std::int64_t width = Width;
-  static constexpr std::int64_t shared_width = Shared::width;
+  static constexpr std::int64_t shared_width = detail::shared_width_of<Shared>;
 };
 
 /// One SwiGLU of Width elements for every token; no router.
