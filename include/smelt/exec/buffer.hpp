@@ -78,6 +78,27 @@ T* thread_scratch(std::int64_t count) {
   return reinterpret_cast<T*>(memory.data());
 }
 
+/// `count` elements for each worker of a loop, in memory of the calling thread. A worker's own
+/// thread_scratch would allocate when it meets its first block, which may be late in a run.
+template <class T, class Tag>
+class worker_scratch {
+ public:
+  worker_scratch(int threads, std::int64_t count)
+      : threads_(threads),
+        stride_(aligned_bytes(count * static_cast<std::int64_t>(sizeof(T))) /
+                static_cast<std::int64_t>(sizeof(T))),
+        memory_(thread_scratch<T, Tag>(threads * stride_)) {
+    static_assert(alignment_bytes % sizeof(T) == 0);
+  }
+  /// The part of the worker that asks.
+  T* mine() const { return memory_ + worker_index(threads_) * stride_; }
+
+ private:
+  int threads_;
+  std::int64_t stride_;
+  T* memory_;
+};
+
 }  // namespace host_backend
 
 /// The owning buffer of a policy's memory.

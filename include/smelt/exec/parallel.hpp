@@ -49,6 +49,17 @@ class one_thread_scope {
   one_thread_scope& operator=(const one_thread_scope&) = delete;
 };
 
+/// Which of a loop's `threads` runs the calling block: 0 to threads - 1. A loop that runs serially
+/// inside somebody else's team is worker 0 of itself.
+inline int worker_index(int threads) {
+#if defined(_OPENMP)
+  const int index = omp_get_thread_num();
+  return index < threads ? index : 0;
+#else
+  return threads * 0;
+#endif
+}
+
 /// Runs body(begin, end) for the blocks of [0, count). The body must not throw.
 template <class Body>
 void for_each_block(int threads, std::int64_t count, std::int64_t block, Body&& body) {

@@ -19,8 +19,8 @@
 // by the products. Beside them stand an exponential and a few passes over the scores (0.5 ns a pair
 // on one AVX-512 core, against 1.7 ns for the forward products of head size 64 at the product's
 // full rate), and half a strip of pairs per query above the diagonal, computed and thrown away.
-// Measured, 6 heads of 64 at 512 and 2048 tokens, as a share of a large float product's rate:
-// forward 0.55 and 0.59, backward 0.49 and 0.55 (0.61 and 0.69 with the scores computed again).
+// Measured, head size 64, one document of 512 and of 2048 tokens, as a share of a large float
+// product's rate: forward 0.54 and 0.57, backward 0.48 and 0.54 (0.60 and 0.67 of it executed).
 #pragma once
 
 #include <algorithm>
@@ -57,10 +57,16 @@ struct attention_tuning {
 };
 
 namespace host_detail {
-struct attention_scores;
-struct attention_gradients;
-struct attention_sums;
+struct attention_tiles;
 struct attention_delta;
+
+// Elements of scratch that a worker needs: scores, then running sums (forward), or weights and
+// their gradients (backward).
+inline std::int64_t attention_forward_scratch(std::int64_t head_dim) {
+  return attention_tuning::query_tile * (attention_tuning::key_tile + head_dim + 2);
+}
+inline constexpr std::int64_t attention_backward_scratch =
+    2 * attention_tuning::square_tile * attention_tuning::square_tile;
 
 inline void check_attention(const char* where, std::int64_t rows, std::int64_t columns,
                             std::int64_t found_rows, std::int64_t found_columns,
@@ -123,13 +129,14 @@ void attention_update(matrix_view<Real> scores, Real scale, std::int64_t query_b
 template <class Compute, class Real>
 void attention_forward_tile(std::int64_t segment_begin, std::int64_t begin, std::int64_t end,
                             matrix_view<const Real> q, matrix_view<const Real> k,
-                            matrix_view<const Real> v, matrix_view<Compute> out, Real* logsumexp) {
+                            matrix_view<const Real> v, matrix_view<Compute> out, Real* logsumexp,
+                            Real* scratch) {
   using tuning = attention_tuning;
   const std::int64_t rows = end - begin;
   const std::int64_t head_dim = q.columns;
   const Real scale = Real(1) / std::sqrt(static_cast<Real>(head_dim));
-  Real* scores = thread_scratch<Real, attention_scores>(tuning::query_tile * tuning::key_tile);
-  Real* sums = thread_scratch<Real, attention_sums>(tuning::query_tile * (head_dim + 2));
+  Real* scores = scratch;
+  Real* sums = scratch + tuning::query_tile * tuning::key_tile;
   const attention_rows<Real> state{
       sums, sums + rows, matrix_view<Real>(sums + 2 * tuning::query_tile, rows, head_dim)};
   const matrix_view<const Real> queries = q.rows_between(begin, end);
@@ -175,16 +182,15 @@ struct attention_head {
 // Queries [begin, end) against keys [first, last): adds to dq, dk and dv of those rows.
 template <class Real>
 void attention_backward_tile(const attention_head<Real>& head, std::int64_t begin, std::int64_t end,
-                             std::int64_t first, std::int64_t last, into mode_q, into mode_kv) {
+                             std::int64_t first, std::int64_t last, into mode_q, into mode_kv,
+                             Real* scratch) {
   constexpr std::int64_t tile = attention_tuning::square_tile;
   const std::int64_t rows = end - begin;
   const std::int64_t keys = last - first;
   const Real scale = Real(1) / std::sqrt(static_cast<Real>(head.q.columns));
   const std::int64_t stride = attention_padded(keys);
-  const matrix_view<Real> weights(thread_scratch<Real, attention_scores>(tile * tile), rows, keys,
-                                  stride);
-  const matrix_view<Real> gradients(thread_scratch<Real, attention_gradients>(tile * tile), rows,
-                                    keys, stride);
+  const matrix_view<Real> weights(scratch, rows, keys, stride);
+  const matrix_view<Real> gradients(scratch + tile * tile, rows, keys, stride);
   const matrix_view<const Real> q = head.q.rows_between(begin, end);
   const matrix_view<const Real> dout = head.dout.rows_between(begin, end);
   const matrix_view<const Real> k = head.k.rows_between(first, last);
@@ -234,6 +240,8 @@ void attention_forward(const host<Compute>& run, const attention_shape& shape,
   run.count_attention(4 * shape.query_width() * documents.pairs(), 0);
   // Late slots of a long document are the heaviest: they go first, so that no thread waits for one.
   const std::int64_t slots = attention_slots(documents, tile);
+  const worker_scratch<real, host_detail::attention_tiles> scratch(
+      run.threads(), host_detail::attention_forward_scratch(size));
   for_each_block(run, slots * shape.query_heads, 1, [&](std::int64_t item, std::int64_t) {
     const std::int64_t head = item % shape.query_heads;
     const std::int64_t at_q = head * size;
@@ -244,7 +252,7 @@ void attention_forward(const host<Compute>& run, const attention_shape& shape,
           host_detail::attention_forward_tile<Compute, real>(
               segment_begin, begin, end, q.columns_between(at_q, at_q + size),
               k.columns_between(at_kv, at_kv + size), v.columns_between(at_kv, at_kv + size),
-              out.columns_between(at_q, at_q + size), logsumexp + head * tokens);
+              out.columns_between(at_q, at_q + size), logsumexp + head * tokens, scratch.mine());
         });
   });
 }
@@ -287,6 +295,9 @@ void attention_backward(const host<Compute>& run, const attention_shape& shape,
   // Of the calling thread, written at step 0 and read by all threads in the steps after it.
   real* delta = thread_scratch<real, host_detail::attention_delta>(shape.query_heads * tokens);
 
+  const worker_scratch<real, host_detail::attention_tiles> scratch(
+      run.threads(), host_detail::attention_backward_scratch);
+
   const auto tile_pair = [&](std::int64_t head, std::int64_t step, std::int64_t segment_end,
                              std::int64_t first, std::int64_t last) {
     const std::int64_t at_q = head * size;
@@ -303,7 +314,8 @@ void attention_backward(const host<Compute>& run, const attention_shape& shape,
     if (step > 0) {
       const std::int64_t begin = first + step * tile;
       host_detail::attention_backward_tile(views, begin, std::min(segment_end, begin + tile), first,
-                                           last, into::accumulate, into::accumulate);
+                                           last, into::accumulate, into::accumulate,
+                                           scratch.mine());
       return;
     }
     host_detail::attention_delta_tile(
@@ -315,7 +327,8 @@ void attention_backward(const host<Compute>& run, const attention_shape& shape,
     for (std::int64_t strip = strips - 1; strip >= 0; --strip) {
       const std::int64_t begin = first + strip * tuning::strip;
       const std::int64_t end = std::min(last, begin + tuning::strip);
-      host_detail::attention_backward_tile(views, begin, end, first, end, into::overwrite, mode);
+      host_detail::attention_backward_tile(views, begin, end, first, end, into::overwrite, mode,
+                                           scratch.mine());
       mode = into::accumulate;
     }
   };

@@ -39,7 +39,7 @@ struct router_gradient {
   Real z_factor = Real(0);               // coefficient of logsumexp^2 of one token
 };
 
-/// Steps of a router's row. Not called detail: the host's inline namespace has one of that name.
+/// Steps of a router's row.
 namespace routing {
 
 // Maxima run in this many independent lanes, as lane_sum's sums do.
