@@ -21,6 +21,7 @@
 
 namespace pair {
 
+/// Seconds since it was made.
 class stopwatch {
  public:
   double seconds() const {
@@ -57,6 +58,8 @@ struct loss_curve {
   std::vector<double> loss;
 };
 
+/// A trainer with its metrics file. A step costs a line of JSON beside the training itself; the
+/// time of that line is not counted into the speed.
 template <class Model, class Policy>
 class contender {
  public:
@@ -79,6 +82,7 @@ class contender {
   double tokens_per_second() const { return recent_.tokens_per_second(); }
   double mfu() const { return recent_.mfu(); }
 
+  /// One training step. Throws smelt::error, naming model and step, where the loss is no number.
   void step(const smelt::batch_view& batch) {
     const stopwatch clock;
     smelt::step_report report;
@@ -91,6 +95,7 @@ class contender {
     now.hardware = speed_.hardware;
     now.seconds = clock.seconds();
     now.tokens = report.tokens;
+    // Exact for this batch: attention costs the squares of its documents' lengths.
     now.flops = static_cast<double>(
         smelt::flops_per_step<Model>(batch.tokens, batch.documents.pairs()).total());
     remember(now, report);
@@ -108,6 +113,7 @@ class contender {
                    "\n");
   }
 
+  /// Loss on held-out text; what is printed at the end.
   void predict(const std::string& source, const smelt::held_out_batches& batches,
                smelt::token_batch& batch) {
     held_out_loss loss{source};
@@ -128,7 +134,7 @@ class contender {
     speed_.tokens += now.tokens;
     speed_.seconds += now.seconds;
     speed_.flops += now.flops;
-    constexpr double fading = 0.95;
+    constexpr double fading = 0.95;  // per step
     const bool first = curve_.loss.empty();
     recent_loss_ = first ? report.loss : fading * recent_loss_ + (1 - fading) * report.loss;
     recent_.hardware = now.hardware;

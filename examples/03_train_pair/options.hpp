@@ -15,9 +15,9 @@ namespace pair {
 /// What the user asked for.
 struct options {
   std::vector<std::string> text;  // files and folders; none: what Debian packages bring
-  std::int64_t steps = 600;
+  std::int64_t steps = 1200;
   double minutes = 0;             // above 0: as many steps as fit
-  std::int64_t batch = 8;         // sequences per step
+  std::int64_t batch = 4;         // sequences per step
   std::int64_t tokens = context;  // of a sequence
   int threads = 0;                // 0: all
   std::string precision = "float32";

@@ -47,6 +47,7 @@ inline smelt::table budget_table() {
                   {"SMELT"},
                   {"permille off"},
                   {"allowed"}});
+  // First what the two must agree in, then how they came to.
   const auto row = [&t](const char* name, std::int64_t a, std::int64_t b, std::int64_t allowed) {
     t.row({name, grouped(a), grouped(b),
            smelt::signed_permille(static_cast<double>(b), static_cast<double>(a)),
@@ -89,6 +90,8 @@ inline held_out_loss overall(const std::vector<held_out_loss>& losses) {
   return all;
 }
 
+/// A line per source. Unigram is what the byte counts of the training text reach there: a model
+/// that is not clearly below it has learned nothing from context.
 inline smelt::table loss_table(const unigram& bytes, const std::vector<held_out_loss>& baseline,
                                const std::vector<held_out_loss>& looped) {
   smelt::table t({{"held-out loss, nats per byte", smelt::align::left},
@@ -114,6 +117,7 @@ inline smelt::table loss_table(const unigram& bytes, const std::vector<held_out_
   return t;
 }
 
+/// What the machine made of it.
 inline smelt::table speed_table(const training_speed& baseline, const training_speed& looped) {
   smelt::table t({{"training", smelt::align::left}, {"Baseline"}, {"SMELT"}});
   const auto row = [&](const char* name, auto&& show) {
@@ -179,6 +183,7 @@ inline smelt::figure loss_figure(double entropy, const loss_curve& baseline,
   return {{losses, gap}};
 }
 
+/// The same for programs, with what is needed to repeat the run.
 template <class Baseline, class Looped>
 nlohmann::ordered_json summary_of(const options& chosen, double hardware, const unigram& bytes,
                                   const Baseline& baseline, const Looped& looped) {

@@ -38,6 +38,7 @@ namespace {
 
 // --- 1. the text -------------------------------------------------------------------------------
 
+// What the user names must be there; of the default sources one may be missing.
 void read_text(const options& chosen, smelt::text_corpus& corpus) {
   for (const std::string& name : chosen.text) corpus.add({name, {name}});
   if (!chosen.text.empty()) return;
@@ -58,6 +59,7 @@ void read_text(const options& chosen, smelt::text_corpus& corpus) {
                        packages + ", or name files or folders");
 }
 
+// What was read, and what was not and why.
 void print_text(const smelt::text_corpus& corpus, const smelt::text_split& split,
                 const unigram& bytes) {
   smelt::table t({{"text", smelt::align::left},
@@ -161,6 +163,7 @@ std::int64_t steps_within(const options& chosen, const Policy& run,
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(60 * chosen.minutes / seconds));
 }
 
+// The order matters: everything that can be refused is refused before the folder is made.
 template <class Policy>
 void train(options chosen, const Policy& run, const smelt::text_corpus& corpus,
            const smelt::text_split& split, const unigram& bytes) {
@@ -187,16 +190,17 @@ void train(options chosen, const Policy& run, const smelt::text_corpus& corpus,
                                              folder / "baseline.jsonl", hardware);
   contender<smelt_model, Policy> looped("SMELT", run, how, chosen.seed, folder / "smelt.jsonl",
                                         hardware);
-  constexpr std::int64_t turn = 10;
+  constexpr std::int64_t turn = 10;  // steps of one model before the other has its turn
   {
     smelt::progress progress(smelt::progress_screen::of(stdout), 2 * steps);
     const stopwatch clock;
     const auto take_turn = [&](auto& model, std::int64_t first, std::int64_t done) {
       const std::int64_t last = std::min(steps, first + turn);
+      const std::string label = fmt::format("{:<8}", model.name());  // the line stands still
       for (std::int64_t step = first; step < last; ++step) {
         batches.fill(step, batch);  // the same tokens for both models
         model.step(batch.view());
-        progress.show({done + step - first + 1, model.name(), model.recent_loss(),
+        progress.show({done + step - first + 1, label, model.recent_loss(),
                        model.tokens_per_second(), model.mfu()},
                       clock.seconds());
       }

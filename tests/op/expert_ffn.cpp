@@ -32,10 +32,14 @@ using smelt::test::problem;
 namespace {
 std::atomic<std::int64_t> allocations{0};
 
-void* counted(std::size_t bytes, std::size_t alignment) {
+void* counted_or_null(std::size_t bytes, std::size_t alignment) {
   ++allocations;
   const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  if (void* memory = std::aligned_alloc(alignment, std::max(rounded, alignment))) return memory;
+  return std::aligned_alloc(alignment, std::max(rounded, alignment));
+}
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  if (void* memory = counted_or_null(bytes, alignment)) return memory;
   throw std::bad_alloc();
 }
 }  // namespace
@@ -53,6 +57,20 @@ void* counted(std::size_t bytes, std::size_t alignment) {
 }
 [[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return counted(bytes, static_cast<std::size_t>(alignment));
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return counted_or_null(bytes, 16);
+}
+[[gnu::noinline]] void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return counted_or_null(bytes, 16);
+}
+[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment,
+                                     const std::nothrow_t&) noexcept {
+  return counted_or_null(bytes, static_cast<std::size_t>(alignment));
+}
+[[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t alignment,
+                                       const std::nothrow_t&) noexcept {
+  return counted_or_null(bytes, static_cast<std::size_t>(alignment));
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "model/allocation_counter.hpp"
 #include "support/folder.hpp"
 
 namespace {
@@ -200,6 +201,27 @@ TEST_CASE("held-out batches cover what is held out once, the last one short") {
   }
   CHECK(tokens <= held.tokens() / 3);
   CHECK(tokens >= held.tokens() / 3 - 2 * shape.context);
+}
+
+TEST_CASE("filling a batch allocates nothing, not even where an epoch ends") {
+  const sample s;
+  const text_split split = split_text(s.corpus);
+  const batch_shape shape{4, 64};
+  training_batches batches(s.corpus, split, shape, 1);
+  const held_out_batches held(s.corpus, split.held_out[0], shape);
+  token_batch batch(shape.tokens());
+  const std::int64_t before = smelt::test::allocations();
+  CHECK(before > 0);  // the counter counts
+  std::int64_t tokens = 0;
+  const std::int64_t steps = 3 * batches.sequences_per_epoch() / shape.sequences;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    batches.fill(step, batch);
+    tokens += batch.view().tokens;
+  }
+  for (std::int64_t i = 0; i < held.batches(); ++i) held.fill(i, batch);
+  const std::int64_t after = smelt::test::allocations();
+  CHECK(after == before);
+  CHECK(tokens > 2 * batches.tokens_per_epoch());
 }
 
 TEST_CASE("too little text, impossible shapes and an overfull batch are refused") {

@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include <smelt/error.hpp>
-#include <smelt/law/message.hpp>
+#include "smelt/error.hpp"
+#include "smelt/law/message.hpp"
 
 namespace smelt::law {
 
@@ -48,27 +48,35 @@ inline void check_positive(const endpoint& point, std::int64_t index, double val
 
 }  // namespace detail
 
-/// Demands that every endpoint can enter one fit: F, D and loss positive and finite, S in [0, 1),
-/// a cell name, one architecture and one domain throughout, no (F, S, D) twice.
+/// Demands that one endpoint has values: F, D and loss positive and finite, S in [0, 1), a cell.
+/// To be asked before endpoints are left out by rule, or a rule would hide a broken row.
+/// @throws smelt::error naming the row (or place `index` in its list, from 0) and the quantity.
+inline void check_endpoint(const endpoint& point, std::int64_t index) {
+  detail::check_positive(point, index, point.flops_per_token, "FLOPs per token F");
+  detail::check_positive(point, index, point.tokens, "tokens D");
+  detail::check_positive(point, index, point.loss, "loss");
+  if (!(point.sparsity >= 0 && point.sparsity < 1)) {
+    throw error(place_text(point.row, index) + ": sparsity S is " + number_text(point.sparsity) +
+                ", expected a fraction in [0, 1); write 0.95 for 95 %");
+  }
+  if (point.cell.empty()) {
+    throw error(place_text(point.row, index) + ": the cell has no name; name the run it belongs " +
+                "to, the bootstrap resamples whole cells");
+  }
+}
+
+/// Demands that every endpoint can enter one fit: values as in `check_endpoint`, one architecture
+/// and one domain throughout, no (F, S, D) twice.
 /// @throws smelt::error naming the first offending row and the quantity.
 inline void check_endpoints(std::span<const endpoint> points) {
-  if (points.empty()) throw error("law: no endpoints, expected at least one; nothing can be fitted");
+  if (points.empty())
+    throw error("law: no endpoints, expected at least one; nothing can be fitted");
   std::map<std::tuple<double, double, double>, std::size_t> seen;
   for (std::size_t i = 0; i < points.size(); ++i) {
     const endpoint& point = points[i];
     const auto index = static_cast<std::int64_t>(i);
     const std::string place = place_text(point.row, index);
-    detail::check_positive(point, index, point.flops_per_token, "FLOPs per token F");
-    detail::check_positive(point, index, point.tokens, "tokens D");
-    detail::check_positive(point, index, point.loss, "loss");
-    if (!(point.sparsity >= 0 && point.sparsity < 1)) {
-      throw error(place + ": sparsity S is " + number_text(point.sparsity) +
-                  ", expected a fraction in [0, 1); write 0.95 for 95 %");
-    }
-    if (point.cell.empty()) {
-      throw error(place + ": the cell has no name; name the run it belongs to, the bootstrap " +
-                  "resamples whole cells");
-    }
+    check_endpoint(point, index);
     if (point.architecture != points[0].architecture) {
       throw error(place + ": architecture '" + point.architecture + "' among endpoints of '" +
                   points[0].architecture + "'; fit one architecture at a time");
@@ -99,7 +107,9 @@ std::vector<endpoint> leave_out(std::span<const endpoint> points, Rule&& rule) {
 }
 
 /// The paper's rule for its own fit: cells with all experts active (S = 0) are left out.
-inline bool dense(const endpoint& point) { return point.sparsity == 0; }
+inline bool dense(const endpoint& point) {
+  return point.sparsity == 0;
+}
 
 /// The distinct cells in order of first appearance, and for each endpoint the index of its cell.
 struct cell_index {

@@ -14,14 +14,14 @@
 #include <string>
 #include <vector>
 
-#include <smelt/error.hpp>
-#include <smelt/law/endpoint.hpp>
-#include <smelt/law/identify.hpp>
-#include <smelt/law/message.hpp>
-#include <smelt/law/multi_start.hpp>
-#include <smelt/law/objective.hpp>
-#include <smelt/law/starts.hpp>
-#include <smelt/law/surface.hpp>
+#include "smelt/error.hpp"
+#include "smelt/law/endpoint.hpp"
+#include "smelt/law/identify.hpp"
+#include "smelt/law/message.hpp"
+#include "smelt/law/multi_start.hpp"
+#include "smelt/law/objective.hpp"
+#include "smelt/law/starts.hpp"
+#include "smelt/law/surface.hpp"
 
 namespace smelt::law {
 
@@ -35,10 +35,10 @@ struct fit_options {
 /// A surface with the record of how it was found.
 struct fitted_surface {
   surface coefficients;
-  double objective = 0;        ///< sum of Huber's losses, squared log nats
-  double rmse_nats = 0;        ///< root mean square of predicted - observed loss, nats
-  double rmse_log = 0;         ///< the same of the log losses, which is what the fit sees
-  double huber_delta = 1e-3;   ///< threshold the fit used
+  double objective = 0;       ///< sum of Huber's losses, squared log nats
+  double rmse_nats = 0;       ///< root mean square of predicted - observed loss, nats
+  double rmse_log = 0;        ///< the same of the log losses, which is what the fit sees
+  double huber_delta = 1e-3;  ///< threshold the fit used
   std::int64_t endpoints = 0;
   std::int64_t cells = 0;
   std::int64_t starts = 0;
@@ -75,10 +75,11 @@ inline void check_delta(double delta) {
 /// Refuses an end that is no optimum of a determined problem; `names` are the six coefficients.
 inline void check_end(const log_points& points, const descent& end, const free_coordinates& free,
                       const std::string& subject, std::span<const std::string_view> names) {
-  const bool finite = std::all_of(end.at.begin(), end.at.end(),
-                                  [](double x) { return std::isfinite(x); });
+  const bool finite =
+      std::all_of(end.at.begin(), end.at.end(), [](double x) { return std::isfinite(x); });
   if (!finite || !std::isfinite(end.value) || !end.converged) {
-    throw error(subject + ": L-BFGS converged from no start; check the rows with the smallest and "
+    throw error(subject +
+                ": L-BFGS converged from no start; check the rows with the smallest and "
                 "largest loss, or pass a larger Huber delta");
   }
   const int lost = undetermined_coordinate(points, end.at, free);
@@ -148,7 +149,8 @@ inline fitted_surface fit(std::span<const endpoint> points, const fit_options& o
 inline void check_chinchilla_points(std::span<const chinchilla_point> points) {
   if (points.empty()) throw error("law: no runs, expected at least one; nothing can be fitted");
   for (std::size_t i = 0; i < points.size(); ++i) {
-    const endpoint place{.row = points[i].row};
+    endpoint place;
+    place.row = points[i].row;
     const auto index = static_cast<std::int64_t>(i);
     detail::check_positive(place, index, points[i].parameters, "parameters N");
     detail::check_positive(place, index, points[i].tokens, "tokens D");
@@ -173,7 +175,7 @@ inline std::vector<chinchilla_point> without_highest_losses(
   return kept;
 }
 
-/// Fits E + A / N^alpha + B / D^beta from `starts` (empty: a projected grid of 36; the literal
+/// Fits E + A / N^alpha + B / D^beta from `starts` (empty: a projected grid of 16; the literal
 /// grid of 4,500 is `chinchilla_grid()`).
 /// @throws smelt::error naming the row or the coefficient that the runs cannot determine.
 inline fitted_chinchilla fit_chinchilla(std::span<const chinchilla_point> points,

@@ -22,10 +22,10 @@
 #include <utility>
 #include <vector>
 
-#include <smelt/error.hpp>
-#include <smelt/law/message.hpp>
-#include <smelt/law/multi_start.hpp>
-#include <smelt/law/objective.hpp>
+#include "smelt/error.hpp"
+#include "smelt/law/message.hpp"
+#include "smelt/law/multi_start.hpp"
+#include "smelt/law/objective.hpp"
 
 namespace smelt::law {
 
@@ -68,8 +68,8 @@ inline std::string surface_shortage(const variety& found) {
   if (found.sizes < 2)
     return "a needs at least 2 distinct FLOPs per token F, found 1; add cells at another scale";
   if (found.horizons < 3)
-    return "K and c need at least 3 distinct horizons D, found " +
-           std::to_string(found.horizons) + "; add branches of other lengths";
+    return "K and c need at least 3 distinct horizons D, found " + std::to_string(found.horizons) +
+           "; add branches of other lengths";
   if (found.models < 4)
     return "A, a and b need at least 4 cells that differ in (F, S), found " +
            std::to_string(found.models) + "; add cells";
@@ -95,8 +95,7 @@ inline std::string chinchilla_shortage(const variety& found) {
 
 /// The same for E, A and K at given exponents (a fit of one domain).
 inline std::string amplitude_shortage(const variety& found) {
-  if (found.models < 2)
-    return "A needs at least 2 cells that differ in (F, S), found 1; add cells";
+  if (found.models < 2) return "A needs at least 2 cells that differ in (F, S), found 1; add cells";
   if (found.horizons < 2)
     return "K needs at least 2 distinct horizons D, found 1; add branches of other lengths";
   if (found.endpoints < 4)
@@ -118,7 +117,8 @@ inline int undetermined_coordinate(const log_points& points, const position& at,
     largest_model = std::max(largest_model, response[1]);
     largest_data = std::max(largest_data, response[2]);
     for (std::size_t r = 0; r < n; ++r)
-      for (std::size_t c = 0; c < n; ++c) normal[r * n + c] += response[free[r]] * response[free[c]];
+      for (std::size_t c = 0; c < n; ++c)
+        normal[r * n + c] += response[free[r]] * response[free[c]];
   }
   // Without its term a coefficient is free to wander: name the amplitude.
   if (largest_model < 1e-9) return 1;

@@ -19,16 +19,16 @@ namespace smelt::law {
 
 /// When a minimisation ends.
 struct stop_rule {
-  double gradient = 1e-8;    ///< |g| <= gradient * max(1, |x|) ends it, Euclidean norms
-  int iterations = 500;      ///< at most this many; then it is not converged
-  int line_searches = 40;    ///< function evaluations per iteration, at most
+  double gradient = 1e-8;  ///< |g| <= gradient * max(1, |x|) ends it, Euclidean norms
+  int iterations = 500;    ///< at most this many; then it is not converged
+  int line_searches = 40;  ///< function evaluations per iteration, at most
 };
 
 /// Where a minimisation ended.
 struct minimum {
-  std::vector<double> x;  ///< the variables
-  double value = 0;       ///< the function there; the largest double where it was not finite
-  double gradient = 0;    ///< Euclidean norm of the gradient there
+  std::vector<double> x;   ///< the variables
+  double value = 0;        ///< the function there; the largest double where it was not finite
+  double gradient = 0;     ///< Euclidean norm of the gradient there
   bool converged = false;  ///< the gradient rule was met, or no step could lower the value
 };
 

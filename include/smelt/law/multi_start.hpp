@@ -17,9 +17,9 @@
 #include <span>
 #include <vector>
 
-#include <smelt/law/minimise.hpp>
-#include <smelt/law/objective.hpp>
-#include <smelt/law/parallel.hpp>
+#include "smelt/law/minimise.hpp"
+#include "smelt/law/objective.hpp"
+#include "smelt/law/parallel.hpp"
 
 namespace smelt::law {
 
@@ -33,8 +33,8 @@ inline const free_coordinates& all_free() {
 
 /// The end of one descent.
 struct descent {
-  position at{};                                       ///< fit's own coordinates
-  double value = std::numeric_limits<double>::max();   ///< the sum of Huber's losses there
+  position at{};                                      ///< fit's own coordinates
+  double value = std::numeric_limits<double>::max();  ///< the sum of Huber's losses there
   bool converged = false;
 };
 
@@ -43,8 +43,8 @@ inline constexpr stop_rule loose_stop{1e-3, 200, 40};
 inline constexpr stop_rule tight_stop{1e-9, 1000, 40};
 
 /// One L-BFGS run from `start`, moving only the coordinates in `free`.
-inline descent descend(const objective& target, const free_coordinates& free,
-                       const position& start, const stop_rule& stop) {
+inline descent descend(const objective& target, const free_coordinates& free, const position& start,
+                       const stop_rule& stop) {
   const double scale = 1 / (target.delta * target.delta);
   const auto function = [&](std::span<const double> x, std::span<double> gradient) {
     position at = start;

@@ -26,9 +26,9 @@
 #include <span>
 #include <vector>
 
-#include <smelt/law/endpoint.hpp>
-#include <smelt/law/huber.hpp>
-#include <smelt/law/surface.hpp>
+#include "smelt/law/endpoint.hpp"
+#include "smelt/law/huber.hpp"
+#include "smelt/law/surface.hpp"
 
 namespace smelt::law {
 

@@ -5,7 +5,7 @@
 //   chinchilla_grid  the literal grid of Hoffmann et al. (2022): 5 x 5 x 5 x 6 x 6 = 4,500 points
 //   projected_grid   a grid over the exponents only; given those the law is linear in E, A and K,
 //                    and weighted least squares supplies them. Every start is then a plausible
-//                    surface and a hundred suffice.
+//                    surface and a few dozen suffice.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 #include <cstddef>
 #include <vector>
 
-#include <smelt/law/objective.hpp>
-#include <smelt/law/surface.hpp>
+#include "smelt/law/objective.hpp"
+#include "smelt/law/surface.hpp"
 
 namespace smelt::law {
 
@@ -29,8 +29,8 @@ inline std::vector<chinchilla> chinchilla_grid() {
       for (int b = 0; b <= 25; b += 5)
         for (int alpha = 0; alpha <= 4; ++alpha)
           for (int beta = 0; beta <= 4; ++beta)
-            starts.push_back({std::exp(0.5 * e), std::exp(a), std::exp(b), 0.5 * alpha,
-                              0.5 * beta});
+            starts.push_back(
+                {std::exp(0.5 * e), std::exp(a), std::exp(b), 0.5 * alpha, 0.5 * beta});
   return starts;
 }
 
@@ -67,11 +67,11 @@ inline position project(const log_points& points, position at) {
   return at;
 }
 
-/// Starts for a surface: a and c in {0.1, 0.2, 0.35, 0.55, 0.9, 1.5}, b in {0, 0.15, 0.4, 1}
-/// (only 0 where `sparsity_varies` is false), with E, A and K projected. 144 points, or 36.
+/// Starts for a surface: a and c in {0.12, 0.25, 0.5, 1}, b in {0, 0.15, 0.6}
+/// (only 0 where `sparsity_varies` is false), with E, A and K projected. 48 points, or 16.
 inline std::vector<position> projected_grid(const log_points& points, bool sparsity_varies) {
-  constexpr std::array exponents{0.1, 0.2, 0.35, 0.55, 0.9, 1.5};
-  constexpr std::array sparsity_exponents{0.0, 0.15, 0.4, 1.0};
+  constexpr std::array exponents{0.12, 0.25, 0.5, 1.0};
+  constexpr std::array sparsity_exponents{0.0, 0.15, 0.6};
   std::vector<position> starts;
   for (const double a : exponents)
     for (const double c : exponents)

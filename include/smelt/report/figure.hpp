@@ -3,7 +3,11 @@
 // figure: curves over common axes, in one panel or several, drawn by gnuplot into a PNG.
 //
 // Data and script go into one temporary file, gnuplot writes the picture beside its place, and a
-// finished picture is renamed: there is a whole one or none.
+// finished picture is renamed: there is a whole one or none. Points that are not finite are left
+// out, since a curve of losses may well end in one.
+//
+//   figure f{{panel, panel}};
+//   f.write("loss.png");        throws smelt::error without gnuplot; a program may go on
 #pragma once
 
 #include <fcntl.h>
@@ -47,7 +51,7 @@ struct figure_panel {
     stroke style = stroke::line;
   };
 
-  std::string title;
+  std::string title;  // empty ones take no room
   std::string x_label;
   std::string y_label;
   bool x_logarithmic = false;
@@ -69,11 +73,12 @@ class figure {
     std::string out =
         fmt::format("set terminal pngcairo size 1200,{} font 'sans,13' noenhanced\nset output {}\n",
                     panels.size() < 2 ? 750 : 900, quoted(png.string()));
+    // Fixed margins left and right, so that the same x stands above itself in every panel.
     out += "set multiplot\nset lmargin at screen 0.08\nset rmargin at screen 0.97\n";
     out += "set grid xtics ytics lc rgb '#dddddd' lt 1 lw 1\n";
     out += "set border 3 lc rgb '#444444'\nset tics nomirror\nset key top right\n";
     out += "set format x '%.0s%c'\n";  // 200k, 1M
-    double top = 1;
+    double top = 1;                    // in shares of the picture's height, from below
     for (std::size_t p = 0; p < panels.size(); ++p) {
       const double height = (p == 0 ? 2.0 : 1.0) / (static_cast<double>(panels.size()) + 1);
       const double share = panels.size() == 1 ? 1.0 : height;
@@ -89,6 +94,7 @@ class figure {
   /// Draws the PNG. Throws with a remedy where gnuplot is missing, fails, or may not write.
   void write(const std::filesystem::path& png) const {
     const std::filesystem::path part = png.string() + ".part";
+    // A file and not a pipe: gnuplot may end early, and a write to a closed pipe ends a program.
     const temporary_file commands("script");
     const temporary_file complaints("errors");
     std::ofstream(commands.path) << script(part) << std::flush;
@@ -113,6 +119,7 @@ class figure {
   }
 
  private:
+  // An empty file with a name of its own, gone with this object.
   struct temporary_file {
     std::string path;
     explicit temporary_file(std::string_view kind)
@@ -180,6 +187,7 @@ class figure {
     return out + "'";
   }
 
+  // What gnuplot complains of; it points at the place with lines of spaces and ^.
   static std::string first_words(const std::string& path) {
     std::ifstream file(path);
     std::string line;
@@ -195,6 +203,7 @@ class figure {
     std::array<char*, 3> arguments{program.data(), file.data(), nullptr};
     posix_spawn_file_actions_t streams;
     ::posix_spawn_file_actions_init(&streams);
+    // Silent: a program that draws may have a progress line of its own on the screen.
     ::posix_spawn_file_actions_addopen(&streams, 1, "/dev/null", O_WRONLY, 0);
     ::posix_spawn_file_actions_addopen(&streams, 2, complaints.c_str(), O_WRONLY | O_TRUNC, 0600);
     ::pid_t child = 0;

@@ -23,6 +23,7 @@
 
 namespace smelt {
 
+/// Throws smelt::error, naming file, reason and remedy, from every member that can fail.
 class output_file {
  public:
   /// Creates NAME.part, or empties the one that an earlier run left.
@@ -38,10 +39,12 @@ class output_file {
     if (!finished_) ::unlink(part_.c_str());
   }
 
+  /// Where it stands once it is finished.
   const std::filesystem::path& path() const { return path_; }
   /// Where the text stands until the file is finished.
   const std::filesystem::path& part() const { return part_; }
 
+  /// Appends. Unbuffered on purpose: what was written outlives the program.
   void write(std::string_view text) {
     while (!text.empty()) {
       const ::ssize_t count = ::write(descriptor_, text.data(), text.size());

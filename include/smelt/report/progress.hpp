@@ -29,6 +29,7 @@ struct progress_screen {
   bool in_place = false;  // a terminal that a line can be redrawn on
   int columns = 100;
 
+  /// What kind of thing a stream is, and how wide.
   static progress_screen of(std::FILE* file) {
     progress_screen screen{file, ::isatty(::fileno(file)) != 0, 100};
     winsize size{};
@@ -49,6 +50,7 @@ class progress {
     double mfu = -1;  // model FLOPs per second over those of the hardware, a fraction
   };
 
+  /// `steps` of all subjects together: the bar is full when the last of them is done.
   progress(progress_screen screen, std::int64_t steps) : screen_(screen), steps_(steps) {}
   progress(const progress&) = delete;
   progress& operator=(const progress&) = delete;
@@ -63,7 +65,7 @@ class progress {
     last_shown_ = seconds;
     const std::string text = line(at, seconds);
     if (screen_.in_place)
-      fmt::print(screen_.file, "\r{}\x1b[K", text);
+      fmt::print(screen_.file, "\r{}\x1b[K", text);  // to the line's start; clear what is left over
     else
       fmt::print(screen_.file, "{}\n", text);
     std::fflush(screen_.file);
@@ -98,6 +100,7 @@ class progress {
   }
 
  private:
+  // Plain ASCII: a log may be read anywhere.
   std::string bar(std::int64_t step, int width) const {
     const double share = steps_ > 0 ? static_cast<double>(step) / static_cast<double>(steps_) : 1.0;
     const auto full = static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * width);

@@ -26,6 +26,7 @@ enum class align { left, right };
 
 class table {
  public:
+  /// A column and what stands above it.
   struct column {
     std::string head;
     align side = align::right;
@@ -62,6 +63,7 @@ class table {
     std::string out;
     std::vector<std::string> heads;
     for (const column& c : columns_) heads.push_back(c.head);
+    // A table whose columns need no name has no line of heads.
     const bool has_heads = std::any_of(heads.begin(), heads.end(),
                                        [](const std::string& head) { return !head.empty(); });
     if (has_heads) append_line(out, heads, widths);
@@ -75,7 +77,7 @@ class table {
   }
 
  private:
-  static constexpr std::size_t gap = 3;
+  static constexpr std::size_t gap = 3;  // spaces between two columns
 
   // Characters, not bytes: names of files may be UTF-8, where bytes 10xxxxxx continue a character.
   static std::size_t width_of(std::string_view text) {

@@ -66,6 +66,7 @@ class text_stream {
 
   std::int64_t tokens() const { return tokens_; }
 
+  /// Another order of the pieces, from `seed` alone and not from the order before.
   void shuffle(std::uint64_t seed) {
     shuffled_order(order_, seed);
     place();
@@ -74,6 +75,7 @@ class text_stream {
   /// Appends tokens [begin, end) of the stream, a segment per document that they touch. The last
   /// token of a window still knows its successor where the document goes on.
   void read(std::int64_t begin, std::int64_t end, token_batch& batch) const {
+    // The piece that holds token `begin`: the last one that starts at or before it.
     auto place = static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end(), begin) -
                                           starts_.begin() - 1);
     for (; begin < end; ++place) {
@@ -88,6 +90,7 @@ class text_stream {
   }
 
  private:
+  // Where each piece starts, in the present order.
   void place() {
     tokens_ = 0;
     for (std::size_t i = 0; i < order_.size(); ++i) {
@@ -129,6 +132,7 @@ inline text_split split_text(const text_corpus& corpus, std::int64_t one_in = 16
     const std::vector<text_document>& documents = corpus.documents();
     std::vector<std::int64_t> order;
     for (std::int64_t i = source.first_document; i < source.last_document; ++i) order.push_back(i);
+    // By the hash of the names, which is as good as random and never changes.
     const auto at = [&](std::int64_t i) -> const text_document& {
       return documents[static_cast<std::size_t>(i)];
     };
@@ -196,6 +200,7 @@ class training_batches {
     begin_epoch(0);
   }
 
+  /// Whole sequences; what is left of the text, less than one, differs from epoch to epoch.
   std::int64_t sequences_per_epoch() const { return static_cast<std::int64_t>(order_.size()); }
   std::int64_t tokens_per_epoch() const { return sequences_per_epoch() * shape_.context; }
 
@@ -222,6 +227,7 @@ class training_batches {
            (others == 0 ? "" : " and " + std::to_string(others) + " other sources");
   }
 
+  // Two independent orders: of the documents in the stream, and of the sequences cut from it.
   void begin_epoch(std::int64_t epoch) {
     const auto number = static_cast<std::uint64_t>(epoch);
     stream_.shuffle(detail::shuffle_key(seed_, 2 * number));

@@ -73,6 +73,7 @@ struct text_source {
   std::int64_t documents() const { return last_document - first_document; }
 };
 
+/// Grows source by source. Everything is held in memory: a corpus is megabytes, not terabytes.
 class text_corpus {
  public:
   /// Reads a source. Throws where a named path does not exist or cannot be read, or where nothing
@@ -109,6 +110,7 @@ class text_corpus {
   };
   enum class outcome { text, empty, binary, compressed };
 
+  // By name alone; what is in the file decides later whether it is text.
   static bool has_ending(const std::filesystem::path& path, const text_request& request) {
     return request.endings.empty() || std::find(request.endings.begin(), request.endings.end(),
                                                 path.extension().string()) != request.endings.end();
@@ -181,6 +183,7 @@ class text_corpus {
     return count == 0 ? outcome::empty : outcome::text;
   }
 
+  // 64 bits of it: among a million files, equal hashes of unequal texts have odds of 1 in 10^7.
   std::uint64_t content_hash(const text_document& document) const {
     return detail::text_hash(bytes_.data() + document.begin,
                              static_cast<std::size_t>(document.end - document.begin));
@@ -196,10 +199,12 @@ class text_corpus {
       std::stable_sort(files.begin(), files.end(), [](const candidate& a, const candidate& b) {
         return detail::text_hash(a.name) < detail::text_hash(b.name);
       });
+    // Whole documents: the last one may pass the limit.
     for (const candidate& file : files) {
       if (request.most_bytes > 0 && source.bytes >= request.most_bytes) break;
       text_document document{file.name, size(), 0};
       outcome found = outcome::empty;
+      // One file without permission somewhere below a folder is no reason to stop.
       try {
         found = append(file);
       } catch (const error&) {
@@ -214,7 +219,7 @@ class text_corpus {
       document.end = size();
       if (!seen_.insert(content_hash(document)).second) {
         ++source.repeated_files;
-        bytes_.resize(static_cast<std::size_t>(document.begin));
+        bytes_.resize(static_cast<std::size_t>(document.begin));  // take it back
         continue;
       }
       source.bytes += document.end - document.begin;
