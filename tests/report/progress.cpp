@@ -33,12 +33,12 @@ TEST_CASE("the line names step, subject, loss, rate, MFU and the time left") {
   const progress p({stdout, false, 120}, 400);
   const std::string line = p.line({100, "smelt", 2.4121, 13'120.0, 0.4321}, 60);
   for (const char* part :
-       {"100/400 smelt", "loss 2.412", "13.1 k tokens/s", "MFU 43.2 %", "3:00 left", "[####"})
+       {"100/400 smelt", "loss 2.412", "13.1 k tok/s", "MFU 43.2 %", "3:00 left", "[####"})
     CHECK_MESSAGE(line.find(part) != std::string::npos, part, " in ", line);
   CHECK(p.line({400, "smelt"}, 240).find("4:00 taken") != std::string::npos);
   // What is not known is not shown.
   const std::string bare = p.line({0, "smelt"}, 0);
-  for (const char* part : {"loss", "MFU", "tokens/s", "left"})
+  for (const char* part : {"loss", "MFU", "tok/s", "left"})
     CHECK(bare.find(part) == std::string::npos);
 }
 

@@ -50,6 +50,8 @@ TEST_CASE("quantities") {
 
   CHECK(scaled(0) == "0");
   CHECK(scaled(7, "B") == "7 B");
+  CHECK(scaled(7, " tokens") == "7 tokens");
+  CHECK(scaled(7000, " tokens") == "7.00 k tokens");
   CHECK(scaled(1.5) == "1.50");
   CHECK(scaled(999.4) == "999");
   CHECK(scaled(999.6) == "1.00 k");

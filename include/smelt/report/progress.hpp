@@ -2,7 +2,7 @@
 //
 // progress: how far a run is, on one line.
 //
-//   [########--------]  120/400 smelt   loss 2.412   13.1 k tokens/s   MFU 43.2 %   1:20 left
+//   [########--------]  120/400 smelt  loss 2.412  13.1 k tok/s  MFU 43.2 %  1:20 left
 //
 // On a terminal the line is redrawn in place, at most ten times a second; into a file or pipe a
 // line is written at the first step, then every ten seconds, and at the last.
@@ -83,19 +83,19 @@ class progress {
   std::string line(const point& at, double seconds) const {
     std::string text =
         fmt::format("{:>{}}/{} {}", at.step, std::to_string(steps_).size(), steps_, at.label);
-    if (at.loss >= 0) text += fmt::format("   loss {:.3f}", at.loss);
+    if (at.loss >= 0) text += fmt::format("  loss {:.3f}", at.loss);
     if (at.tokens_per_second >= 0)
-      text += fmt::format("   {:>14}", scaled(at.tokens_per_second, " tokens/s"));
-    if (at.mfu >= 0) text += fmt::format("   MFU {:>6}", percent(at.mfu));
+      text += fmt::format("  {:>12}", scaled(at.tokens_per_second, " tok/s"));
+    if (at.mfu >= 0) text += fmt::format("  MFU {:>6}", percent(at.mfu));
     if (at.step > 0 && at.step < steps_)
-      text += fmt::format("   {} left", clock_time(seconds / static_cast<double>(at.step) *
-                                                   static_cast<double>(steps_ - at.step)));
+      text += fmt::format("  {} left", clock_time(seconds / static_cast<double>(at.step) *
+                                                  static_cast<double>(steps_ - at.step)));
     else if (at.step >= steps_)
-      text += fmt::format("   {} taken", clock_time(seconds));
+      text += fmt::format("  {} taken", clock_time(seconds));
     // The bar takes what the words leave, and is the first to go on a narrow screen. A terminal's
     // last column stays free: writing there would wrap.
     const int room = screen_.columns - 1 - static_cast<int>(text.size()) - 4;
-    if (room >= 8) text = bar(at.step, std::min(room, 32)) + "  " + text;
+    if (room >= 5) text = bar(at.step, std::min(room, 32)) + "  " + text;
     return text.substr(0, static_cast<std::size_t>(std::max(screen_.columns - 1, 0)));
   }
 

@@ -35,9 +35,10 @@ inline std::string scaled(double value, std::string_view unit = {}) {
   const double size = std::abs(value);
   const bool whole = prefix == 0 && value == std::floor(value);
   const int digits = whole || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
-  std::string text = fmt::format("{:.{}f} {}{}", value, digits, prefixes[prefix], unit);
-  if (text.back() == ' ') text.pop_back();
-  return text;
+  // A unit with a space before it, " tokens", stands apart from the prefix: 1.2 k tokens, 7 tokens.
+  std::string suffix = fmt::format("{}{}", prefixes[prefix], unit);
+  if (!suffix.starts_with(' ') && !suffix.empty()) suffix.insert(0, 1, ' ');
+  return fmt::format("{:.{}f}{}", value, digits, suffix);
 }
 
 /// Seconds as "1:02:05", "2:05" or "0:07".

@@ -136,8 +136,10 @@ inline text_split split_text(const text_corpus& corpus, std::int64_t one_in = 16
     const auto at = [&](std::int64_t i) -> const text_document& {
       return documents[static_cast<std::size_t>(i)];
     };
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-      return detail::text_hash(at(a).name) < detail::text_hash(at(b).name);
+    std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+      const std::uint64_t left = detail::text_hash(at(a).name);
+      const std::uint64_t right = detail::text_hash(at(b).name);
+      return left != right ? left < right : a < b;
     });
     text_split::held_out_source held{source.name, {}};
     std::vector<text_range> kept;

@@ -196,8 +196,10 @@ class text_corpus {
     std::vector<candidate> files = find_files(request, source);
     // With a limit, a fair sample of the whole folder and not its beginning of the alphabet.
     if (request.most_bytes > 0)
-      std::stable_sort(files.begin(), files.end(), [](const candidate& a, const candidate& b) {
-        return detail::text_hash(a.name) < detail::text_hash(b.name);
+      std::sort(files.begin(), files.end(), [](const candidate& a, const candidate& b) {
+        const std::uint64_t left = detail::text_hash(a.name);
+        const std::uint64_t right = detail::text_hash(b.name);
+        return left != right ? left < right : a.path < b.path;
       });
     // Whole documents: the last one may pass the limit.
     for (const candidate& file : files) {
