@@ -20,7 +20,7 @@
 namespace {
 using namespace smelt;
 
-constexpr std::int64_t sequences = 16;
+constexpr std::int64_t sequences = 4;  // the default of the example
 constexpr std::int64_t tokens = sequences * pair::context;
 
 double seconds() {

@@ -45,7 +45,7 @@ void check_gradient(std::int64_t most) {
   // Weights larger than at the start, so that softmax, norms and gates leave their linear range.
   for (std::int64_t i = 0; i < t.plan().matrix_elements; ++i) t.state().weights.data()[i] *= 2.5;
   for (std::int64_t i = t.plan().matrix_elements; i < t.plan().elements; ++i)
-    t.state().weights.data()[i] += 0.1 * detail::normal(9, static_cast<std::uint64_t>(i));
+    t.state().weights.data()[i] += 0.1 * random_normal(9, static_cast<std::uint64_t>(i));
 
   objective(t, batch, options);
   const double* g = t.state().gradients.data();

@@ -51,6 +51,16 @@ TEST_CASE("the script quotes names, carries the data and leaves out what is not 
   CHECK(script.find("'behind'") == std::string::npos);
 }
 
+TEST_CASE("ticks are short: thousands and millions have a prefix") {
+  figure f = two_curves();
+  f.panels[0].curves = {{"a", {1000, 1'200'000}, {1, 2}, 0, figure::stroke::line}};
+  const std::string script = f.script("a.png");
+  CHECK(script.find("set format x '%gk'") != std::string::npos);
+  CHECK(script.find("<< END\n1 1\n1200 2\nEND") != std::string::npos);
+  f.panels[0].curves[0].x = {0, 9999};
+  CHECK(f.script("a.png").find("set format x '%g'\n") != std::string::npos);
+}
+
 TEST_CASE("gnuplot draws a PNG, whole or not at all") {
   if (!gnuplot_is_there()) {
     MESSAGE("gnuplot is not installed: nothing drawn");

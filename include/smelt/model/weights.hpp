@@ -14,35 +14,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <numbers>
 #include <string>
 
 #include "smelt/exec/buffer.hpp"
 #include "smelt/exec/matrix.hpp"
 #include "smelt/exec/policy.hpp"
+#include "smelt/exec/random.hpp"
 #include "smelt/model/plan.hpp"
 
 namespace smelt {
-
-namespace detail {
-// The finaliser of splitmix64: a bijection of 64 bits whose output passes statistical tests on
-// consecutive inputs.
-constexpr std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
-// Standard normal number `index` of stream `seed`, by Box and Muller.
-inline double normal(std::uint64_t seed, std::uint64_t index) {
-  const std::uint64_t bits = mix(mix(seed) ^ (2 * index));
-  const std::uint64_t more = mix(mix(seed) ^ (2 * index + 1));
-  const double u = (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
-  const double v = static_cast<double>(more >> 11) * 0x1p-53;
-  return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
-}
-}  // namespace detail
 
 /// Calls visit(name, place) for every tensor of a model once; a tied head is the embedding and is
 /// not called again. Names are those of a checkpoint, e.g. "layers.3.query".
@@ -109,7 +89,7 @@ void initialize_weights(const host<Compute>& run, const model_plan& plan, std::u
     for_each_block(run, place.count(), 1 << 12, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
         weights.at(place)[i] = static_cast<Real>(
-            deviation * detail::normal(seed, static_cast<std::uint64_t>(place.offset + i)));
+            deviation * random_normal(seed, static_cast<std::uint64_t>(place.offset + i)));
     });
   };
   const double depth = 1.0 / std::sqrt(2.0 * static_cast<double>(plan.visits.size()));

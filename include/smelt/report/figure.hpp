@@ -77,8 +77,7 @@ class figure {
     out += "set multiplot\nset lmargin at screen 0.08\nset rmargin at screen 0.97\n";
     out += "set grid xtics ytics lc rgb '#dddddd' lt 1 lw 1\n";
     out += "set border 3 lc rgb '#444444'\nset tics nomirror\nset key top right\n";
-    out += "set format x '%.0s%c'\n";  // 200k, 1M
-    double top = 1;                    // in shares of the picture's height, from below
+    double top = 1;  // in shares of the picture's height, from below
     for (std::size_t p = 0; p < panels.size(); ++p) {
       const double height = (p == 0 ? 2.0 : 1.0) / (static_cast<double>(panels.size()) + 1);
       const double share = panels.size() == 1 ? 1.0 : height;
@@ -151,13 +150,23 @@ class figure {
       return std::isfinite(value) ? fmt::format("{:.9g}", value) : std::string("*");
     };
     out += fmt::format("set yrange [{}:{}]\n", limit(panel.y_lowest), limit(panel.y_highest));
+    // Ticks as 200k or 1200k or 12M: x in the largest unit that leaves it two digits.
+    constexpr std::array<std::string_view, 5> prefixes{"", "k", "M", "G", "T"};
+    double largest = 0;
+    for (const figure_panel::curve& curve : panel.curves)
+      for (const double x : curve.x)
+        if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
+    std::size_t prefix = 0;
+    double unit = 1;
+    for (; largest >= 1e4 * unit && prefix + 1 < prefixes.size(); ++prefix) unit *= 1000;
+    out += fmt::format("set format x '%g{}'\n", prefixes[prefix]);
     std::string plots;
     for (std::size_t c = 0; c < panel.curves.size(); ++c) {
       const figure_panel::curve& curve = panel.curves[c];
       std::string points;
       for (std::size_t i = 0; i < std::min(curve.x.size(), curve.y.size()); ++i)
         if (std::isfinite(curve.x[i]) && std::isfinite(curve.y[i]))
-          points += fmt::format("{:.9g} {:.9g}\n", curve.x[i], curve.y[i]);
+          points += fmt::format("{:.9g} {:.9g}\n", curve.x[i] / unit, curve.y[i]);
       if (points.empty()) continue;
       out += fmt::format("$data_{}_{} << END\n{}END\n", number, c, points);
       plots += fmt::format("{}$data_{}_{} using 1:2 with lines ",

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "smelt/error.hpp"
+#include "smelt/exec/random.hpp"
 #include "smelt/train/batch.hpp"
 #include "smelt/train/text.hpp"
 
@@ -40,19 +41,11 @@ inline std::int64_t total_size(const std::vector<text_range>& ranges) {
   return total;
 }
 
-/// A number that looks random and depends on its two arguments alone (the finaliser of splitmix64).
-inline std::uint64_t shuffle_key(std::uint64_t seed, std::uint64_t index) {
-  std::uint64_t z = seed + 0x9e3779b97f4a7c15u * (index + 1);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 /// Order 0 1 2 ... shuffled (Fisher-Yates). std::shuffle differs between standard libraries.
 inline void shuffled_order(std::vector<std::int64_t>& order, std::uint64_t seed) {
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
   for (std::size_t i = order.size(); i > 1; --i)
-    std::swap(order[i - 1], order[shuffle_key(seed, i) % i]);
+    std::swap(order[i - 1], order[random_bits(seed, i) % i]);
 }
 
 /// Pieces of a corpus behind one another as one stream of tokens, in an order that can change.
@@ -232,8 +225,8 @@ class training_batches {
   // Two independent orders: of the documents in the stream, and of the sequences cut from it.
   void begin_epoch(std::int64_t epoch) {
     const auto number = static_cast<std::uint64_t>(epoch);
-    stream_.shuffle(detail::shuffle_key(seed_, 2 * number));
-    detail::shuffled_order(order_, detail::shuffle_key(seed_, 2 * number + 1));
+    stream_.shuffle(random_bits(seed_, 2 * number));
+    detail::shuffled_order(order_, random_bits(seed_, 2 * number + 1));
     epoch_ = epoch;
   }
 
