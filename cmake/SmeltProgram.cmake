@@ -13,6 +13,9 @@ endif()
 if(SMELT_NATIVE)
   target_compile_options(smelt_program INTERFACE -march=native)
 endif()
+# A square root that may set errno is a call, and a loop over calls stays scalar: AdamW is three times
+# as fast without. Nothing here reads errno after mathematics.
+target_compile_options(smelt_program INTERFACE -fno-math-errno)
 if(SMELT_SANITIZE)
   # The first report ends the program, so that a test cannot pass over it.
   target_compile_options(smelt_program INTERFACE -fsanitize=${SMELT_SANITIZE}

@@ -126,6 +126,9 @@ class contender {
     held_out_.push_back(loss);
   }
 
+  /// FLOP/s that the speed of the whole run is a share of.
+  void rate_against(double hardware) { speed_.hardware = hardware; }
+
   /// Gives the metrics their name.
   void finish() { metrics_.finish(); }
 

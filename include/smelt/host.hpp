@@ -11,5 +11,8 @@
 #include "smelt/model/forward.hpp"
 #include "smelt/smelt.hpp"
 #include "smelt/train/batch.hpp"
+#include "smelt/train/byte_counts.hpp"
+#include "smelt/train/data.hpp"
 #include "smelt/train/schedule.hpp"
 #include "smelt/train/step.hpp"
+#include "smelt/train/text.hpp"

@@ -3,7 +3,7 @@
 // A step allocates nothing, and a shorter batch than the arena holds is right too.
 #include <doctest/doctest.h>
 
-#include "allocation_counter.hpp"
+#include "../support/allocation_counter.hpp"
 #include "small_models.hpp"
 
 using namespace smelt;

@@ -9,14 +9,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
-#include <new>
 #include <numeric>
 #include <vector>
 
+#include "../support/allocation_counter.hpp"
 #include "expert_layer.hpp"
 #include "gradient.hpp"
 #include "smelt/op/balance.hpp"
@@ -24,78 +22,11 @@
 #include "smelt/op/route.hpp"
 
 using namespace smelt;
+using smelt::test::allocations;
 using smelt::test::expert_reference;
 using smelt::test::layer;
 using smelt::test::outcome;
 using smelt::test::problem;
-
-namespace {
-std::atomic<std::int64_t> allocations{0};
-
-void* counted_or_null(std::size_t bytes, std::size_t alignment) {
-  ++allocations;
-  const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  return std::aligned_alloc(alignment, std::max(rounded, alignment));
-}
-
-void* counted(std::size_t bytes, std::size_t alignment) {
-  if (void* memory = counted_or_null(bytes, alignment)) return memory;
-  throw std::bad_alloc();
-}
-}  // namespace
-
-// Every way to operator new leads here, so that a test can demand that a step takes none. Not
-// inlined: a compiler that sees only one half of a pair warns of the other.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  return counted(bytes, 16);
-}
-[[gnu::noinline]] void* operator new[](std::size_t bytes) {
-  return counted(bytes, 16);
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  return counted_or_null(bytes, 16);
-}
-[[gnu::noinline]] void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
-  return counted_or_null(bytes, 16);
-}
-[[gnu::noinline]] void* operator new(std::size_t bytes, std::align_val_t alignment,
-                                     const std::nothrow_t&) noexcept {
-  return counted_or_null(bytes, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void* operator new[](std::size_t bytes, std::align_val_t alignment,
-                                       const std::nothrow_t&) noexcept {
-  return counted_or_null(bytes, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
 namespace {
 
@@ -363,7 +294,7 @@ std::int64_t allocations_after_first_step() {
     for (std::int64_t i = 0; i < tokens * experts; ++i)
       logits[static_cast<std::size_t>(i)] =
           noise[static_cast<std::size_t>(i)] - Real(0.1) * static_cast<Real>(i % experts * step);
-    const std::int64_t at_start = allocations.load();
+    const std::int64_t at_start = allocations();
     const matrix_view<const Real> p_view(probabilities.data(), tokens, experts);
     route_forward(run, matrix_view<const Real>(logits.data(), tokens, experts), top_k, true,
                   matrix_view<Real>(probabilities.data(), tokens, experts), p.chosen.data(),
@@ -376,7 +307,7 @@ std::int64_t allocations_after_first_step() {
                    l.result.dweights.data(),
                    balance_backward(setting, dprobabilities.data(), logsumexp.data()),
                    matrix_view<Real>(dlogits.data(), tokens, experts));
-    if (step > 0) taken += allocations.load() - at_start;
+    if (step > 0) taken += allocations() - at_start;
   }
   return taken;
 }

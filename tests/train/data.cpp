@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "model/allocation_counter.hpp"
+#include "support/allocation_counter.hpp"
 #include "support/folder.hpp"
 
 namespace {
