@@ -67,7 +67,8 @@ TEST_CASE("a looped stack equals its unrolled copy in values and gradients") {
 
   for (const auto& [name, gradient] :
        tensors(looped_model.plan(), looped_model.state().gradients)) {
-    CAPTURE(name);
+    const std::string tensor = name;  // clang 14 cannot capture a structured binding
+    CAPTURE(tensor);
     std::vector<double> sum(static_cast<std::size_t>(gradient.second), 0.0);
     int copies = 0;
     for (const auto& [copy_name, part] : tensors(copied.plan(), copied.state().gradients))

@@ -44,14 +44,8 @@ void dense_ffn_forward(const host<Compute>& run, matrix_view<const Compute> x,
   const matrix_view<Compute> h(work.hidden, x.rows, width);
   product(run, x, transposed(weights.gate_up), gate_up);
   for_each_block(run, x.rows, 32, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) {
-      const Real* row = gate_up.row(n);
-      Compute* saved = saved_gate_up + n * 2 * width;
-      for (std::int64_t j = 0; j < 2 * width; ++j) saved[j] = static_cast<Compute>(row[j]);
-      Compute* out = h.row(n);
-      for (std::int64_t j = 0; j < width; ++j)
-        out[j] = static_cast<Compute>(swiglu(row[j], row[j + width]));
-    }
+    for (std::int64_t n = begin; n < end; ++n)
+      swiglu_row(gate_up.row(n), width, Real(1), saved_gate_up + n * 2 * width, h.row(n));
   });
   product(run, h, transposed(weights.down), y, mode);
 }
@@ -70,20 +64,9 @@ void dense_ffn_backward(const host<Compute>& run, matrix_view<const Compute> dy,
   const matrix_view<Compute> dgate_up(work.narrow, x.rows, 2 * width);
   product(run, dy, weights.down, dh);
   for_each_block(run, x.rows, 32, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) {
-      const Compute* saved = saved_gate_up + n * 2 * width;
-      const Real* dout = dh.row(n);
-      Compute* value = h.row(n);
-      Compute* dgate = dgate_up.row(n);
-      Compute* dup = dgate + width;
-      for (std::int64_t j = 0; j < width; ++j) {
-        const auto gradient = swiglu_backward(static_cast<Real>(saved[j]),
-                                              static_cast<Real>(saved[j + width]), dout[j]);
-        value[j] = static_cast<Compute>(gradient.value);
-        dgate[j] = static_cast<Compute>(gradient.gate);
-        dup[j] = static_cast<Compute>(gradient.up);
-      }
-    }
+    for (std::int64_t n = begin; n < end; ++n)
+      swiglu_row_backward(saved_gate_up + n * 2 * width, dh.row(n), width, Real(1), dgate_up.row(n),
+                          h.row(n));
   });
   product(run, transposed(dy), h, gradients.down, into::accumulate);
   product(run, transposed(dgate_up), x, gradients.gate_up, into::accumulate);

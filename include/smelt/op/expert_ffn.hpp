@@ -48,40 +48,6 @@ struct expert_ffn_shape {
   SMELT_HD std::int64_t down_size() const { return experts * hidden * width; }
 };
 
-/// One slot forward: gate and up of the first product become what is saved and what is multiplied.
-/// gate_up [2 width], saved [2 width], weighted [width]. The rows are apart from each other, which
-/// __restrict promises: checking six of them against each other is more than a vectoriser does.
-template <class Compute, class Real>
-SMELT_HD void expert_activation_row(const Real* __restrict gate_up, std::int64_t width, Real weight,
-                                    Compute* __restrict saved, Compute* __restrict weighted) {
-  for (std::int64_t j = 0; j < width; ++j) {
-    const Real gate = gate_up[j];
-    const Real up = gate_up[width + j];
-    saved[j] = static_cast<Compute>(gate);
-    saved[width + j] = static_cast<Compute>(up);
-    weighted[j] = static_cast<Compute>(weight * swiglu(gate, up));
-  }
-}
-
-/// One slot backward: dweighted [width] is the gradient of weight * h. Writes dgate_up [2 width]
-/// and weighted [width] again, uses dweighted up, and returns the gradient of the routing weight.
-template <class Compute, class Real>
-SMELT_HD Real expert_activation_backward_row(const Compute* __restrict saved,
-                                             Real* __restrict dweighted, std::int64_t width,
-                                             Real weight, Compute* __restrict dgate_up,
-                                             Compute* __restrict weighted) {
-  for (std::int64_t j = 0; j < width; ++j) {
-    const Real outer = dweighted[j];
-    const auto [value, gate, up] = swiglu_backward(
-        static_cast<Real>(saved[j]), static_cast<Real>(saved[width + j]), weight * outer);
-    dgate_up[j] = static_cast<Compute>(gate);
-    dgate_up[width + j] = static_cast<Compute>(up);
-    weighted[j] = static_cast<Compute>(weight * value);
-    dweighted[j] = outer * value;
-  }
-  return lane_sum<Real>(width, [&](std::int64_t j) { return dweighted[j]; });
-}
-
 inline namespace host_backend {
 
 /// Slots of one expert that one thread takes through all products at a time.
@@ -120,17 +86,6 @@ inline void sort_by_rows(expert_rows* tasks, std::int64_t count) {
   std::sort(tasks, tasks + count, [](const expert_rows& a, const expert_rows& b) {
     return a.rows() != b.rows() ? a.rows() > b.rows() : a.begin < b.begin;
   });
-}
-
-// A thread's own part of memory that the calling thread owns. Asking each thread for its own would
-// allocate whenever a thread gets its first task, which may be in any step.
-inline int worker(int threads) {
-#if defined(_OPENMP)
-  const int index = omp_get_thread_num();
-  return index < threads ? index : 0;  // a serial loop inside somebody else's parallel region
-#else
-  return 0 * threads;
-#endif
 }
 
 // What the backward pass keeps of a range of slots between its products.
@@ -232,13 +187,12 @@ void expert_ffn_forward(const host<Compute>& run, const expert_ffn_shape& shape,
   const placement x_place = places.place<Compute>(tile_rows * hidden);
   const placement product_place = places.place<Real>(tile_rows * std::max(2 * width, hidden));
   const placement weighted_place = places.place<Compute>(tile_rows * width);
-  std::byte* memory =
-      thread_scratch<std::byte, host_detail::expert_tiles>(run.threads() * places.bytes());
+  const worker_scratch<std::byte, host_detail::expert_tiles> memory(run.threads(), places.bytes());
 
   for_each_block(run, count, 1, [&](std::int64_t index, std::int64_t) {
     const host_detail::expert_rows task = tasks[index];
     const std::int64_t padded = host_detail::padded_rows<Compute>(task.rows());
-    std::byte* mine = memory + host_detail::worker(run.threads()) * places.bytes();
+    std::byte* mine = memory.mine();
     auto* x_tile = reinterpret_cast<Compute*>(mine + x_place.offset_bytes);
     auto* product_tile = reinterpret_cast<Real*>(mine + product_place.offset_bytes);
     auto* weighted_tile = reinterpret_cast<Compute*>(mine + weighted_place.offset_bytes);
@@ -250,8 +204,8 @@ void expert_ffn_forward(const host<Compute>& run, const expert_ffn_shape& shape,
                    matrix_view<Real>(product_tile, padded, 2 * width));
     for (std::int64_t slot = task.begin; slot < task.end; ++slot) {
       const std::int64_t row = slot - task.begin;
-      expert_activation_row(product_tile + row * 2 * width, width, weights[plan.assignment(slot)],
-                            saved_gate_up + slot * 2 * width, weighted_tile + row * width);
+      swiglu_row(product_tile + row * 2 * width, width, weights[plan.assignment(slot)],
+                 saved_gate_up + slot * 2 * width, weighted_tile + row * width);
     }
     host_detail::clear_rows(weighted_tile, width, task.rows(), padded);
     const matrix_view<const Compute> down_e(down + task.expert * hidden * width, hidden, width);
@@ -291,7 +245,7 @@ void expert_ffn_backward(const host<Compute>& run, const expert_ffn_shape& shape
     for (std::int64_t slot = rows.begin; slot < rows.end; ++slot) {
       const std::int64_t row = slot - rows.begin;
       const std::int64_t assignment = plan.assignment(slot);
-      dweights[assignment] = expert_activation_backward_row(
+      dweights[assignment] = swiglu_row_backward(
           saved_gate_up + slot * 2 * width, product_tile + row * width, width, weights[assignment],
           t.dgate_up + row * 2 * width, t.weighted + row * width);
     }
@@ -337,11 +291,7 @@ void expert_ffn_backward(const host<Compute>& run, const expert_ffn_shape& shape
   const std::int64_t thread_bytes =
       tile_bytes +
       aligned_bytes(tile_rows * std::max(width, hidden) * static_cast<std::int64_t>(sizeof(Real)));
-  std::byte* memory =
-      thread_scratch<std::byte, host_detail::expert_tiles>(run.threads() * thread_bytes);
-  const auto memory_of_worker = [&] {
-    return memory + host_detail::worker(run.threads()) * thread_bytes;
-  };
+  const worker_scratch<std::byte, host_detail::expert_tiles> memory(run.threads(), thread_bytes);
 
   // Experts of at most one block: rows and weights at once, everything stays in one thread's cache.
   // A wave ends inside at most two experts, so it has at most two blocks for each full one.
@@ -353,7 +303,7 @@ void expert_ffn_backward(const host<Compute>& run, const expert_ffn_shape& shape
       tasks[count++] = {e, plan.offsets[e], plan.offsets[e + 1]};
   host_detail::sort_by_rows(tasks, count);
   for_each_block(run, count, 1, [&](std::int64_t index, std::int64_t) {
-    std::byte* mine = memory_of_worker();
+    std::byte* mine = memory.mine();
     const tile t(shape, tile_rows, mine);
     rows_backward(tasks[index], t, reinterpret_cast<Real*>(mine + tile_bytes));
     gate_up_backward(tasks[index], t, 0, 2 * width);
@@ -396,7 +346,7 @@ void expert_ffn_backward(const host<Compute>& run, const expert_ffn_shape& shape
     }
     for_each_block(run, block_count, 1, [&](std::int64_t index, std::int64_t) {
       rows_backward(tasks[index], wave.from(shape, tasks[index].wave_row),
-                    reinterpret_cast<Real*>(memory_of_worker() + tile_bytes));
+                    reinterpret_cast<Real*>(memory.mine() + tile_bytes));
     });
     constexpr std::int64_t panel = 128;
     const std::int64_t gate_up_panels = (2 * width + panel - 1) / panel;

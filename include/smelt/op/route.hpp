@@ -27,6 +27,7 @@
 #include "smelt/exec/policy.hpp"
 #include "smelt/op/exponential.hpp"
 #include "smelt/op/lane_sum.hpp"
+#include "smelt/op/row_maximum.hpp"
 
 namespace smelt {
 
@@ -39,32 +40,10 @@ struct router_gradient {
   Real z_factor = Real(0);               // coefficient of logsumexp^2 of one token
 };
 
-/// Steps of a router's row.
-namespace routing {
-
-// Maxima run in this many independent lanes, as lane_sum's sums do.
-inline constexpr int row_lanes = 16;
-
-/// The largest of a row; NaN is passed over (exp(NaN - maximum) brings it back).
-template <class Real>
-SMELT_HD Real row_maximum(const Real* row, std::int64_t count) {
-  Real lanes[row_lanes];
-  for (int l = 0; l < row_lanes; ++l) lanes[l] = -std::numeric_limits<Real>::infinity();
-  std::int64_t i = 0;
-  for (; i + row_lanes <= count; i += row_lanes)
-    for (int l = 0; l < row_lanes; ++l) lanes[l] = row[i + l] > lanes[l] ? row[i + l] : lanes[l];
-  for (; i < count; ++i) lanes[0] = row[i] > lanes[0] ? row[i] : lanes[0];
-  Real largest = lanes[0];
-  for (int l = 1; l < row_lanes; ++l) largest = lanes[l] > largest ? lanes[l] : largest;
-  return largest;
-}
-
-}  // namespace routing
-
 /// Softmax of one row in place; returns its log-sum-exp. A NaN or +Inf makes the whole row NaN.
 template <class Real>
 SMELT_HD Real softmax_row(Real* row, std::int64_t count) {
-  const Real largest = routing::row_maximum(row, count);
+  const Real largest = row_maximum(row, count);
   const Real sum = lane_sum<Real>(count, [&](std::int64_t i) {
     row[i] = exponential(row[i] - largest);
     return row[i];
@@ -101,7 +80,7 @@ SMELT_HD void top_k_of_row(const Real* row, std::int64_t count, std::int64_t top
   };
   for (std::int64_t i = 0; i < top_k; ++i) insert(row[i] == row[i] ? row[i] : lowest, i, i);
   std::int64_t i = top_k;
-  constexpr int block = routing::row_lanes;
+  constexpr int block = 16;  // compared with the threshold together
   for (; i + block <= count; i += block) {
     const Real threshold = values[top_k - 1];
     int passes = 0;

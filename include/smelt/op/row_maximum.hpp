@@ -8,12 +8,14 @@
 #include <cstdint>
 #include <limits>
 
+#include "smelt/exec/host_device.hpp"
+
 namespace smelt {
 
 /// Largest of row[0, count); -infinity for an empty row. NaN is passed over, never returned: a
 /// softmax meets it again when it takes the exponential.
 template <class Real>
-inline Real row_maximum(const Real* row, std::int64_t count) {
+SMELT_HD inline Real row_maximum(const Real* row, std::int64_t count) {
   constexpr std::int64_t lanes = 32;
   Real lane[lanes];
   for (std::int64_t l = 0; l < lanes; ++l) lane[l] = -std::numeric_limits<Real>::infinity();
