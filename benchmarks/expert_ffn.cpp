@@ -29,13 +29,23 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Numbers in the library's own memory, as the arenas of a model hold them.
 template <class T>
-std::vector<T> filled(std::int64_t count, std::mt19937& generator, float scale) {
-  std::vector<T> values(static_cast<std::size_t>(count));
-  for (T& value : values)
-    value = static_cast<T>(scale * (static_cast<float>(generator() % 2001) / 1000.0F - 1.0F));
-  return values;
-}
+class numbers {
+ public:
+  numbers() = default;
+  explicit numbers(std::int64_t count) : memory_(count * static_cast<std::int64_t>(sizeof(T))) {
+    memory_.zero();
+  }
+  numbers(std::int64_t count, std::mt19937& generator, float scale) : numbers(count) {
+    for (std::int64_t i = 0; i < count; ++i)
+      data()[i] = static_cast<T>(scale * (static_cast<float>(generator() % 2001) / 1000.0F - 1.0F));
+  }
+  T* data() const { return reinterpret_cast<T*>(memory_.data()); }
+
+ private:
+  host_buffer memory_;
+};
 
 template <class Compute>
 struct layer {
@@ -44,9 +54,8 @@ struct layer {
   expert_ffn_shape shape{experts, top_k, hidden, width};
   std::int64_t tokens = 0;
   std::vector<std::int32_t> chosen;
-  std::vector<Compute> x, gate_up, down, saved, plain_b;
-  std::vector<Real> weights, dout, y_slots, dx_slots, out, dx, dweights, dgate_up, ddown, plain_c;
-  std::vector<Compute> plain_a;
+  numbers<Compute> x, gate_up, down, saved, plain_a, plain_b;
+  numbers<Real> weights, dout, y_slots, dx_slots, out, dx, dweights, dgate_up, ddown, plain_c;
   std::vector<std::int64_t> offsets, slot_of, token_of;
   std::vector<std::int32_t> choice_of;
   dispatch_plan plan;
@@ -74,21 +83,22 @@ struct layer {
         const std::int64_t place = slot % tokens * shape.top_k + slot / tokens;
         chosen[static_cast<std::size_t>(place)] = one_expert ? 5 : static_cast<std::int32_t>(e);
       }
-    x = filled<Compute>(tokens * hidden, generator, 1.0F);
-    gate_up = filled<Compute>(shape.gate_up_size(), generator, 0.05F);
-    down = filled<Compute>(shape.down_size(), generator, 0.05F);
-    weights = filled<Real>(slots, generator, 0.5F);
-    dout = filled<Real>(tokens * hidden, generator, 1.0F);
-    plain_a = filled<Compute>(slots * hidden, generator, 1.0F);
-    plain_b = filled<Compute>(hidden * 9 * width, generator, 0.05F);
-    plain_c.resize(static_cast<std::size_t>(slots * 9 * width));
-    saved.resize(static_cast<std::size_t>(slots * 2 * width));
-    y_slots.resize(static_cast<std::size_t>(slots * hidden));
-    dx_slots = y_slots;
-    out = dx = dout;
-    dweights = weights;
-    dgate_up.resize(gate_up.size());
-    ddown.resize(down.size());
+    x = numbers<Compute>(tokens * hidden, generator, 1.0F);
+    gate_up = numbers<Compute>(shape.gate_up_size(), generator, 0.05F);
+    down = numbers<Compute>(shape.down_size(), generator, 0.05F);
+    weights = numbers<Real>(slots, generator, 0.5F);
+    dout = numbers<Real>(tokens * hidden, generator, 1.0F);
+    plain_a = numbers<Compute>(slots * hidden, generator, 1.0F);
+    plain_b = numbers<Compute>(hidden * 9 * width, generator, 0.05F);
+    plain_c = numbers<Real>(slots * 9 * width);
+    saved = numbers<Compute>(slots * 2 * width);
+    y_slots = numbers<Real>(slots * hidden);
+    dx_slots = numbers<Real>(slots * hidden);
+    out = numbers<Real>(tokens * hidden);
+    dx = numbers<Real>(tokens * hidden);
+    dweights = numbers<Real>(slots);
+    dgate_up = numbers<Real>(shape.gate_up_size());
+    ddown = numbers<Real>(shape.down_size());
     offsets.resize(experts + 1);
     slot_of.resize(chosen.size());
     token_of = slot_of;
@@ -113,7 +123,7 @@ struct layer {
                         ddown.data(), dweights.data(),
                         matrix_view<Real>(dx_slots.data(), slots(), hidden));
   }
-  void combine(const host<Compute>& run, const std::vector<Real>& from, std::vector<Real>& to) {
+  void combine(const host<Compute>& run, const numbers<Real>& from, const numbers<Real>& to) {
     combine_forward(run, matrix_view<const Real>(from.data(), slots(), hidden), slot_of.data(),
                     shape.top_k, Real(1), into::overwrite,
                     matrix_view<Real>(to.data(), tokens, hidden));

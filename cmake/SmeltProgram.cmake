@@ -12,6 +12,12 @@ if(SMELT_WERROR)
 endif()
 if(SMELT_NATIVE)
   target_compile_options(smelt_program INTERFACE -march=native)
+  # Where there are 512-bit registers g++ and clang use half of them unless told.
+  include(CheckCXXCompilerFlag)
+  check_cxx_compiler_flag(-mprefer-vector-width=512 SMELT_HAS_VECTOR_WIDTH)
+  if(SMELT_HAS_VECTOR_WIDTH)
+    target_compile_options(smelt_program INTERFACE -mprefer-vector-width=512)
+  endif()
 endif()
 # A square root that may set errno is a call, and a loop over calls stays scalar: AdamW is three times
 # as fast without. Nothing here reads errno after mathematics.

@@ -26,9 +26,13 @@ SMELT_HD inline float exponential(float x) {
   constexpr float ln2_high = 0.693359375F;  // few bits, so that n * ln2_high is exact
   constexpr float ln2_low = -2.12194440e-4F;
   constexpr float shifter = 12582912.0F;  // 1.5 * 2^23: adding it rounds to the nearest integer
-  // Written as selections and not as std::clamp so that NaN passes through both comparisons.
-  const float low = x < -87.0F ? -87.0F : x;
-  const float bounded = low > 88.0F ? 88.0F : low;
+  // The clamp selects by bit masks: from a conditional expression g++ makes branches, and then
+  // computes everything below once for each. NaN fails both comparisons and stays what it is.
+  const std::uint32_t below = 0U - static_cast<std::uint32_t>(x < -87.0F);
+  const std::uint32_t above = 0U - static_cast<std::uint32_t>(x > 88.0F);
+  const float bounded = std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) & ~(below | above)) |
+                                             (std::bit_cast<std::uint32_t>(-87.0F) & below) |
+                                             (std::bit_cast<std::uint32_t>(88.0F) & above));
   const float shifted = bounded * log2_e + shifter;
   const float n = shifted - shifter;
   const float r = (bounded - n * ln2_high) - n * ln2_low;
