@@ -54,8 +54,8 @@ struct layer {
   expert_ffn_shape shape{experts, top_k, hidden, width};
   std::int64_t tokens = 0;
   std::vector<std::int32_t> chosen;
-  numbers<Compute> x, gate_up, down, saved, plain_a, plain_b;
-  numbers<Real> weights, dout, y_slots, dx_slots, out, dx, dweights, dgate_up, ddown, plain_c;
+  numbers<Compute> x, gate_up, down, saved, y_slots, dx_slots, plain_a, plain_b;
+  numbers<Real> weights, dout, out, dx, dweights, dgate_up, ddown, plain_c;
   std::vector<std::int64_t> offsets, slot_of, token_of;
   std::vector<std::int32_t> choice_of;
   dispatch_plan plan;
@@ -92,8 +92,8 @@ struct layer {
     plain_b = numbers<Compute>(hidden * 9 * width, generator, 0.05F);
     plain_c = numbers<Real>(slots * 9 * width);
     saved = numbers<Compute>(slots * 2 * width);
-    y_slots = numbers<Real>(slots * hidden);
-    dx_slots = numbers<Real>(slots * hidden);
+    y_slots = numbers<Compute>(slots * hidden);
+    dx_slots = numbers<Compute>(slots * hidden);
     out = numbers<Real>(tokens * hidden);
     dx = numbers<Real>(tokens * hidden);
     dweights = numbers<Real>(slots);
@@ -114,17 +114,17 @@ struct layer {
   void forward(const host<Compute>& run) {
     expert_ffn_forward(run, shape, matrix_view<const Compute>(x.data(), tokens, hidden), plan,
                        weights.data(), gate_up.data(), down.data(), saved.data(),
-                       matrix_view<Real>(y_slots.data(), slots(), hidden));
+                       matrix_view<Compute>(y_slots.data(), slots(), hidden));
   }
   void backward(const host<Compute>& run) {
     expert_ffn_backward(run, shape, matrix_view<const Compute>(x.data(), tokens, hidden), plan,
                         weights.data(), gate_up.data(), down.data(), saved.data(),
                         matrix_view<const Real>(dout.data(), tokens, hidden), dgate_up.data(),
                         ddown.data(), dweights.data(),
-                        matrix_view<Real>(dx_slots.data(), slots(), hidden));
+                        matrix_view<Compute>(dx_slots.data(), slots(), hidden));
   }
-  void combine(const host<Compute>& run, const numbers<Real>& from, const numbers<Real>& to) {
-    combine_forward(run, matrix_view<const Real>(from.data(), slots(), hidden), slot_of.data(),
+  void combine(const host<Compute>& run, const numbers<Compute>& from, const numbers<Real>& to) {
+    combine_forward(run, matrix_view<const Compute>(from.data(), slots(), hidden), slot_of.data(),
                     shape.top_k, Real(1), into::overwrite,
                     matrix_view<Real>(to.data(), tokens, hidden));
   }

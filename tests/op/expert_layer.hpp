@@ -118,8 +118,8 @@ template <class Compute>
 struct layer {
   using Real = typename host<Compute>::real;
   const problem& p;
-  std::vector<Compute> x, gate_up, down, saved;
-  std::vector<Real> weights, dout, y_slots, dx_slots;
+  std::vector<Compute> x, gate_up, down, saved, y_slots, dx_slots;
+  std::vector<Real> weights, dout;
   std::vector<std::int64_t> offsets, slot_of, token_of;
   std::vector<std::int32_t> choice_of;
   dispatch_plan plan;
@@ -131,10 +131,10 @@ struct layer {
         gate_up(converted<Compute>(p.gate_up)),
         down(converted<Compute>(p.down)),
         saved(poisoned<Compute>(slots() * 2 * p.shape.width)),
+        y_slots(poisoned<Compute>(slots() * p.shape.hidden)),
+        dx_slots(y_slots),
         weights(converted<Real>(p.weights)),
         dout(converted<Real>(p.dout)),
-        y_slots(poisoned<Real>(slots() * p.shape.hidden)),
-        dx_slots(y_slots),
         offsets(static_cast<std::size_t>(p.shape.experts + 1), -1),
         slot_of(p.chosen.size(), -1),
         token_of(p.chosen.size(), -1),
@@ -158,7 +158,7 @@ struct layer {
     dispatch_forward(run, p.chosen.data(), plan);
     expert_ffn_forward(run, p.shape, x_view(), plan, weights.data(), gate_up.data(), down.data(),
                        saved.data(), view(y_slots, slots()));
-    combine_forward(run, matrix_view<const Real>(view(y_slots, slots())), slot_of.data(),
+    combine_forward(run, matrix_view<const Compute>(view(y_slots, slots())), slot_of.data(),
                     p.shape.top_k, Real(1), into::overwrite, view(result.out, p.tokens));
   }
   void backward(const host<Compute>& run) {
@@ -166,7 +166,7 @@ struct layer {
                         saved.data(), matrix_view<const Real>(view(dout, p.tokens)),
                         result.dgate_up.data(), result.ddown.data(), result.dweights.data(),
                         view(dx_slots, slots()));
-    combine_forward(run, matrix_view<const Real>(view(dx_slots, slots())), slot_of.data(),
+    combine_forward(run, matrix_view<const Compute>(view(dx_slots, slots())), slot_of.data(),
                     p.shape.top_k, Real(1), into::overwrite, view(result.dx, p.tokens));
   }
 };

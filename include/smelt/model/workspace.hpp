@@ -37,7 +37,7 @@ class workspace {
   real* dvalue = nullptr;           // [N, kv]
   real* dunnormalized = nullptr;    // [N, q] gradient below query or key norm; null without one
   compute* narrow = nullptr;        // [N, max(q, kv)] one of these, rounded for a product
-  real* slots = nullptr;            // [N K, H] expert outputs, or gradients of their inputs
+  compute* slots = nullptr;         // [N K, H] expert outputs, or gradients of their inputs
   real* dlogits = nullptr;          // [N, E]
   real* dexpert_weights = nullptr;  // [N, K]
   real* dprobabilities = nullptr;   // [N, E] of the balancing loss: one row per group, N at most
@@ -96,7 +96,7 @@ class workspace {
     if (plan.attention.norm != qk_norm_kind::none)
       dunnormalized = writer.take<real>(n * std::max(q, kv));
     narrow = writer.take<compute>(n * std::max(q, kv));
-    slots = writer.take<real>(n * top_k * hidden);
+    slots = writer.take<compute>(n * top_k * hidden);
     dlogits = writer.take<real>(n * experts);
     dexpert_weights = writer.take<real>(n * top_k);
     dprobabilities = writer.take<real>(n * experts);

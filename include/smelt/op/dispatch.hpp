@@ -50,19 +50,19 @@ struct dispatch_plan {
 
 /// One row of combine: out (+)= scale * sum_k y[slots[k]]. Columns in tiles that stay in registers,
 /// so that out is written once.
-template <class Real>
-SMELT_HD void combine_row(const matrix_view<const Real>& y, const std::int64_t* slots,
+template <class Slot, class Real>
+SMELT_HD void combine_row(const matrix_view<const Slot>& y, const std::int64_t* slots,
                           std::int64_t top_k, Real scale, bool add, Real* out) {
   constexpr std::int64_t tile = 64;
   for (std::int64_t begin = 0; begin < y.columns; begin += tile) {
     const std::int64_t width = y.columns - begin < tile ? y.columns - begin : tile;
     Real sum[tile] = {};
     for (std::int64_t k = 0; k < top_k; ++k) {
-      const Real* row = y.row(slots[k]) + begin;
+      const Slot* row = y.row(slots[k]) + begin;
       if (width == tile)
-        for (std::int64_t j = 0; j < tile; ++j) sum[j] += row[j];
+        for (std::int64_t j = 0; j < tile; ++j) sum[j] += static_cast<Real>(row[j]);
       else
-        for (std::int64_t j = 0; j < width; ++j) sum[j] += row[j];
+        for (std::int64_t j = 0; j < width; ++j) sum[j] += static_cast<Real>(row[j]);
     }
     Real* to = out + begin;
     if (add)
@@ -130,10 +130,10 @@ void dispatch_forward(const host<Compute>& run, const std::int32_t* chosen,
   });
 }
 
-/// out [N, H] (+)= scale * sum over a token's slots of y_slots [N top_k, H].
-template <class Compute>
-void combine_forward(const host<Compute>& run,
-                     matrix_view<const typename host<Compute>::real> y_slots,
+/// out [N, H] (+)= scale * sum over a token's slots of y_slots [N top_k, H], which are of the
+/// compute type or the real one; sums are real.
+template <class Compute, class Slot>
+void combine_forward(const host<Compute>& run, matrix_view<const Slot> y_slots,
                      const std::int64_t* slot_of, std::int64_t top_k,
                      typename host<Compute>::real scale, into mode,
                      matrix_view<typename host<Compute>::real> out) {

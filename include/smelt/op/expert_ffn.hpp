@@ -150,33 +150,33 @@ void gather_rows(const dispatch_plan& plan, const expert_rows& rows,
   clear_rows(tile, from.columns, rows.rows(), padded_rows<Compute>(rows.rows()));
 }
 
-// C [rows, n] = A [padded rows, k] B into memory that has no room for the padding, by way of a tile
-// that has; written in one sweep, cold memory also takes it faster than in a product's order.
+// C [rows, n] = A [padded rows, k] B in the compute type. Where that is narrower than the product's
+// sums they are made in a tile, which has room for the padding, and rounded on their way out.
 template <class Compute, class Real>
 void product_by_tile(const Compute* a, const matrix_view<const Compute>& b, Real* tile,
-                     const matrix_view<Real>& c) {
+                     const matrix_view<Compute>& c) {
   const std::int64_t padded = padded_rows<Compute>(c.rows);
   const matrix_view<const Compute> left(a, padded, b.rows);
-  if constexpr (expert_row_quantum<Compute> == 1) {
+  if constexpr (std::is_same_v<Compute, Real>) {
     product_serial(left, b, c);
   } else {
     product_serial(left, b, matrix_view<Real>(tile, padded, c.columns));
     for (std::int64_t row = 0; row < c.rows; ++row)
-      std::copy_n(tile + row * c.columns, c.columns, c.row(row));
+      convert_row(tile + row * c.columns, c.columns, c.row(row));
   }
 }
 
 }  // namespace host_detail
 
-/// x [N, H] -> y_slots [N top_k, H], overwritten; combine_forward adds the slots up.
+/// x [N, H] -> y_slots [N top_k, H], overwritten; combine_forward adds the slots up. Slots are of
+/// the compute type: they are written to and read from cold memory, which bounds bf16.
 ///   weights [N, top_k]: routing weights         gate_up [E, 2f, H], down [E, H, f]
 ///   saved_gate_up [N top_k, 2f]: what the backward pass reads
 template <class Compute>
 void expert_ffn_forward(const host<Compute>& run, const expert_ffn_shape& shape,
                         matrix_view<const Compute> x, const dispatch_plan& plan,
                         const typename host<Compute>::real* weights, const Compute* gate_up,
-                        const Compute* down, Compute* saved_gate_up,
-                        matrix_view<typename host<Compute>::real> y_slots) {
+                        const Compute* down, Compute* saved_gate_up, matrix_view<Compute> y_slots) {
   using Real = typename host<Compute>::real;
   const std::int64_t hidden = shape.hidden;
   const std::int64_t width = shape.width;
@@ -234,8 +234,7 @@ void expert_ffn_backward(const host<Compute>& run, const expert_ffn_shape& shape
                          matrix_view<const typename host<Compute>::real> dout,
                          typename host<Compute>::real* dgate_up,
                          typename host<Compute>::real* ddown,
-                         typename host<Compute>::real* dweights,
-                         matrix_view<typename host<Compute>::real> dx_slots) {
+                         typename host<Compute>::real* dweights, matrix_view<Compute> dx_slots) {
   using Real = typename host<Compute>::real;
   using tile = host_detail::expert_tile<Compute>;
   using host_detail::expert_rows;
