@@ -34,10 +34,11 @@ TEST_CASE("a layout can be made by the compiler") {
 
 TEST_CASE("more memory than there is ends in one line that says how much was asked for") {
   // Half of the address space; no overcommitting kernel grants it.
-  CHECK_THROWS_WITH_AS(host_buffer(std::int64_t{1} << 62),
-                       "out of memory: asked for 4611686018427387904 bytes; use a smaller batch, "
-                       "context or model",
-                       error);
+  CHECK_THROWS_WITH_AS(
+      host_buffer(std::int64_t{1} << 62),
+      "out of memory: asked for 4611686018427387904 bytes for scratch; use a smaller batch, "
+      "context or model",
+      error);
 }
 
 TEST_CASE("a thread's scratch grows and then stays") {

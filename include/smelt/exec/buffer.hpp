@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #endif
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -62,7 +63,7 @@ struct aligned_delete {
 class host_buffer {
  public:
   host_buffer() = default;
-  explicit host_buffer(std::int64_t bytes) : bytes_(bytes) {
+  explicit host_buffer(std::int64_t bytes, const char* purpose = "scratch") : bytes_(bytes) {
     if (bytes <= 0) return;
     const std::int64_t alignment = host_detail::alignment_of(bytes);
     // nothrow: a sanitizer ends the program in a throwing new that fails.
@@ -70,8 +71,8 @@ class host_buffer {
                    std::byte[static_cast<std::size_t>(bytes)],
                host_detail::aligned_delete{alignment}};
     if (!memory_)
-      throw error("out of memory: asked for " + std::to_string(bytes) +
-                  " bytes; use a smaller batch, context or model");
+      throw error("out of memory: asked for " + std::to_string(bytes) + " bytes for " + purpose +
+                  "; use a smaller batch, context or model");
     if (alignment == host_detail::large_page_bytes)
       host_detail::advise_large_pages(memory_.get(), bytes);
   }
@@ -86,10 +87,25 @@ class host_buffer {
   std::int64_t bytes_ = 0;
 };
 
-/// The buffer that belongs to a policy.
+/// The buffer that belongs to a policy. `purpose` is what a message calls it.
 template <class Compute>
-host_buffer allocate(const host<Compute>&, std::int64_t bytes) {
-  return host_buffer(bytes);
+host_buffer allocate(const host<Compute>&, std::int64_t bytes, const char* purpose = "an arena") {
+  return host_buffer(bytes, purpose);
+}
+
+/// Copies of `count` elements into and out of a policy's memory, and zeros; on the host,
+/// where that is one memory, at once.
+template <class Compute, class T>
+void upload(const host<Compute>&, const T* from, std::int64_t count, T* to) {
+  std::copy_n(from, count, to);
+}
+template <class Compute, class T>
+void download(const host<Compute>&, const T* from, std::int64_t count, T* to) {
+  std::copy_n(from, count, to);
+}
+template <class Compute, class T>
+void clear(const host<Compute>&, T* memory, std::int64_t count) {
+  std::fill_n(memory, count, T{});
 }
 
 /// At least `count` elements that belong to the calling thread until it asks again under the same

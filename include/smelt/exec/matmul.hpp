@@ -16,6 +16,7 @@
 
 #include "smelt/exec/bf16.hpp"
 #include "smelt/exec/buffer.hpp"
+#include "smelt/exec/into.hpp"
 #include "smelt/exec/matrix.hpp"
 #include "smelt/exec/policy.hpp"
 
@@ -24,14 +25,10 @@
 #elif defined(SMELT_MATMUL_OPENBLAS)
 #include "smelt/exec/matmul_openblas.hpp"
 #else
-#error \
-    "smelt: no matrix product library; link smelt::host, or define SMELT_MATMUL_ONEDNN (and link dnnl) or SMELT_MATMUL_OPENBLAS (and link openblas)"
+#include "smelt/exec/matmul_none.hpp"
 #endif
 
 namespace smelt {
-
-/// Whether a product overwrites its result or adds to it.
-enum class into : std::uint8_t { overwrite, accumulate };
 
 inline namespace host_backend {
 

@@ -31,9 +31,10 @@ struct matrix_view {
         row_stride(row_stride_),
         column_stride(column_stride_) {}
   /// A view of constants from a view of variables.
-  SMELT_HD operator matrix_view<const T>() const requires(!std::is_const_v<T>) {
-    return {data, rows, columns, row_stride, column_stride};
-  }
+  template <class Variable>
+  requires(std::is_const_v<T>&& std::is_same_v<const Variable, T>) SMELT_HD
+      matrix_view(const matrix_view<Variable>& other)
+      : matrix_view(other.data, other.rows, other.columns, other.row_stride, other.column_stride) {}
 
   SMELT_HD T& operator()(std::int64_t row, std::int64_t column) const {
     return data[row * row_stride + column * column_stride];

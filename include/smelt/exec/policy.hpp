@@ -17,15 +17,17 @@
 #include "smelt/exec/bf16.hpp"
 #include "smelt/exec/flop_counter.hpp"
 #include "smelt/exec/parallel.hpp"
+#include "smelt/exec/recomputation.hpp"
 
 namespace smelt {
 inline namespace host_backend {
 
 template <class Compute = float>
-class host {
+class host : public flop_counting {
  public:
   using compute = Compute;
   using real = real_of<Compute>;
+  using statistic = double;  // sums over a batch: loss, norms, balance
 
   /// threads = 0 takes as many as the machine offers.
   explicit host(int threads = 0) : threads_(threads == 0 ? available_threads() : threads) {
@@ -36,27 +38,12 @@ class host {
 
   int threads() const { return threads_; }
 
-  /// Counts into `counter` until told otherwise; nullptr stops counting. Not shared by threads:
-  /// only the calling thread counts.
-  void count_into(flop_counter* counter) { counter_ = counter; }
-  void count_product(std::int64_t m, std::int64_t n, std::int64_t k) const {
-    if (counter_ != nullptr) counter_->products += 2 * m * n * k;
-  }
-  void count_attention(std::int64_t flops, std::int64_t recomputed) const {
-    if (counter_ == nullptr) return;
-    counter_->attention += flops;
-    counter_->recomputed += recomputed;
-  }
-  /// Moves a product that was counted to those executed again to save memory.
-  void recount_product(std::int64_t m, std::int64_t n, std::int64_t k) const {
-    if (counter_ == nullptr) return;
-    counter_->products -= 2 * m * n * k;
-    counter_->recomputed += 2 * m * n * k;
-  }
+  recomputation recompute() const { return recompute_; }
+  void set_recompute(recomputation what) { recompute_ = what; }
 
  private:
   int threads_;
-  flop_counter* counter_ = nullptr;
+  recomputation recompute_ = recomputation::none;
 };
 
 host()->host<float>;

@@ -22,7 +22,7 @@
 #include "smelt/error.hpp"
 #include "smelt/exec/buffer.hpp"
 #include "smelt/exec/host_device.hpp"
-#include "smelt/exec/matmul.hpp"
+#include "smelt/exec/into.hpp"
 #include "smelt/exec/matrix.hpp"
 #include "smelt/exec/policy.hpp"
 

@@ -9,7 +9,6 @@
 // NaN. In double it is std::exp, which the reference path needs exactly.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -30,9 +29,9 @@ SMELT_HD inline float exponential(float x) {
   // computes everything below once for each. NaN fails both comparisons and stays what it is.
   const std::uint32_t below = 0U - static_cast<std::uint32_t>(x < -87.0F);
   const std::uint32_t above = 0U - static_cast<std::uint32_t>(x > 88.0F);
-  const float bounded = std::bit_cast<float>((std::bit_cast<std::uint32_t>(x) & ~(below | above)) |
-                                             (std::bit_cast<std::uint32_t>(-87.0F) & below) |
-                                             (std::bit_cast<std::uint32_t>(88.0F) & above));
+  const float bounded = __builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, x) & ~(below | above)) |
+                                             (__builtin_bit_cast(std::uint32_t, -87.0F) & below) |
+                                             (__builtin_bit_cast(std::uint32_t, 88.0F) & above));
   const float shifted = bounded * log2_e + shifter;
   const float n = shifted - shifter;
   const float r = (bounded - n * ln2_high) - n * ln2_low;
@@ -45,8 +44,8 @@ SMELT_HD inline float exponential(float x) {
   p = p * r + 1.0F;
   p = p * r + 1.0F;
   // The low bits of `shifted` hold n; moved to the exponent field they are the factor 2^n.
-  const std::uint32_t scale = (std::bit_cast<std::uint32_t>(shifted) << 23) + 0x3f800000U;
-  return p * std::bit_cast<float>(scale);
+  const std::uint32_t scale = (__builtin_bit_cast(std::uint32_t, shifted) << 23) + 0x3f800000U;
+  return p * __builtin_bit_cast(float, scale);
 }
 
 }  // namespace smelt

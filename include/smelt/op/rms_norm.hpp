@@ -23,7 +23,7 @@
 #include "smelt/error.hpp"
 #include "smelt/exec/buffer.hpp"
 #include "smelt/exec/host_device.hpp"
-#include "smelt/exec/matmul.hpp"
+#include "smelt/exec/into.hpp"
 #include "smelt/exec/matrix.hpp"
 #include "smelt/exec/policy.hpp"
 #include "smelt/op/lane_map.hpp"
