@@ -29,9 +29,10 @@ SMELT_HD inline float exponential(float x) {
   // computes everything below once for each. NaN fails both comparisons and stays what it is.
   const std::uint32_t below = 0U - static_cast<std::uint32_t>(x < -87.0F);
   const std::uint32_t above = 0U - static_cast<std::uint32_t>(x > 88.0F);
-  const float bounded = __builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, x) & ~(below | above)) |
-                                             (__builtin_bit_cast(std::uint32_t, -87.0F) & below) |
-                                             (__builtin_bit_cast(std::uint32_t, 88.0F) & above));
+  const float bounded =
+      __builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, x) & ~(below | above)) |
+                                    (__builtin_bit_cast(std::uint32_t, -87.0F) & below) |
+                                    (__builtin_bit_cast(std::uint32_t, 88.0F) & above));
   const float shifted = bounded * log2_e + shifter;
   const float n = shifted - shifter;
   const float r = (bounded - n * ln2_high) - n * ln2_low;

@@ -14,6 +14,10 @@
 
 namespace smelt {
 
+// On the host `term` may be a host function; nvcc would warn of it at every such use.
+#if defined(__CUDACC__)
+#pragma nv_exec_check_disable
+#endif
 /// term(i) may read to[i] and any element of another row.
 template <class Out, class Term>
 SMELT_HD inline void lane_map(std::int64_t count, Out* to, Term&& term) {

@@ -14,6 +14,10 @@
 
 namespace smelt {
 
+// On the host `term` may be a host function; nvcc would warn of it at every such use.
+#if defined(__CUDACC__)
+#pragma nv_exec_check_disable
+#endif
 template <class Real, class Term>
 SMELT_HD inline Real lane_sum(std::int64_t count, Term&& term) {
   constexpr std::int64_t lanes = 16;
