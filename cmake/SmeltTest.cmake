@@ -3,6 +3,7 @@
 # What the test folders call:
 #   smelt_add_test(<name> SOURCES a.cpp ... [LIBRARIES smelt::host ...] [LABELS ...] [TIMEOUT s])
 #   smelt_add_check(<name> COMMAND ... [LABELS ...] [TIMEOUT s])   a command as a test
+#   smelt_add_device_test(<name> SOURCES a.cu ... [LIBRARIES ...] [LABELS ...] [TIMEOUT s])
 #   smelt_add_skipped_test(<name> <reason> [LABELS ...])           shown as skipped, with the reason
 # The folder's name is always a label: `ctest -L op` runs tests/op.
 
@@ -59,6 +60,25 @@ function(smelt_add_test name)
   target_compile_options(test_${name} PRIVATE "$<$<CONFIG:Release>:-UNDEBUG;-O2>")
   add_test(NAME ${name} COMMAND test_${name})
   smelt_test_properties(${name} 2 "${test_TIMEOUT}" ${test_LABELS})
+endfunction()
+
+# A program for a device runs on a GPU where there is one, and otherwise on the CPU through nogpu
+# under three thread schedules.
+function(smelt_add_device_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 test "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
+  if(NOT SMELT_HAS_CUDA)
+    smelt_add_skipped_test(${name} "needs nvcc" LABELS cuda ${test_LABELS})
+    return()
+  endif()
+  add_executable(test_${name} ${test_SOURCES})
+  target_link_libraries(test_${name} PRIVATE smelt_test_main smelt::cuda ${test_LIBRARIES}
+                                             smelt_program)
+  target_include_directories(test_${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  smelt_device_program(test_${name})
+  add_test(NAME ${name} COMMAND "${PROJECT_SOURCE_DIR}/tests/support/on_device" --orders
+                                $<TARGET_FILE:test_${name}>)
+  smelt_test_properties(${name} 2 "${test_TIMEOUT}" cuda ${test_LABELS})
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${SMELT_DEVICE_ENVIRONMENT})
 endfunction()
 
 function(smelt_add_check name)

@@ -9,12 +9,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "smelt/host.hpp"
+#include "engine.hpp"
 #include "smelt/report.hpp"
 #include "smelt/train/byte_counts.hpp"
 #include "smelt/train/data.hpp"
@@ -60,12 +61,17 @@ struct loss_curve {
 
 /// A trainer with its metrics file. A step costs a line of JSON beside the training itself; the
 /// time of that line is not counted into the speed.
-template <class Model, class Policy>
 class contender {
  public:
-  contender(std::string name, const Policy& run, const smelt::training_options& how,
-            std::uint64_t seed, std::filesystem::path metrics, double hardware)
-      : name_(std::move(name)), trainer_(run, how, seed), metrics_(std::move(metrics)) {
+  /// FLOPs of a training step on a number of tokens with a number of attended pairs.
+  using flops_of_step = std::int64_t (*)(std::int64_t tokens, std::int64_t pairs);
+
+  contender(std::string name, std::unique_ptr<learner> model, flops_of_step flops,
+            const smelt::training_options& how, std::filesystem::path metrics, double hardware)
+      : name_(std::move(name)),
+        model_(std::move(model)),
+        flops_(flops),
+        metrics_(std::move(metrics)) {
     speed_.hardware = hardware;
     curve_.tokens.reserve(static_cast<std::size_t>(how.schedule.steps));
     curve_.loss.reserve(static_cast<std::size_t>(how.schedule.steps));
@@ -87,7 +93,7 @@ class contender {
     const stopwatch clock;
     smelt::step_report report;
     try {
-      report = trainer_.step(batch);
+      report = model_->step(batch);
     } catch (const smelt::error& e) {
       throw smelt::error(name_ + ", " + e.what());
     }
@@ -96,8 +102,7 @@ class contender {
     now.seconds = clock.seconds();
     now.tokens = report.tokens;
     // Exact for this batch: attention costs the squares of its documents' lengths.
-    now.flops = static_cast<double>(
-        smelt::flops_per_step<Model>(batch.tokens, batch.documents.pairs()).total());
+    now.flops = static_cast<double>(flops_(batch.tokens, batch.documents.pairs()));
     remember(now, report);
     metrics_.write(nlohmann::ordered_json{{"step", report.step},
                                           {"tokens", speed_.tokens},
@@ -119,7 +124,7 @@ class contender {
     held_out_loss loss{source};
     for (std::int64_t i = 0; i < batches.batches(); ++i) {
       batches.fill(i, batch);
-      const smelt::evaluation found = trainer_.evaluate(batch.view());
+      const smelt::evaluation found = model_->evaluate(batch.view());
       loss.sum += found.loss_sum;
       loss.tokens += found.tokens;
     }
@@ -150,7 +155,8 @@ class contender {
   }
 
   std::string name_;
-  smelt::trainer<Model, Policy> trainer_;
+  std::unique_ptr<learner> model_;
+  flops_of_step flops_;
   smelt::output_file metrics_;
   loss_curve curve_;
   training_speed speed_;   // of the whole run

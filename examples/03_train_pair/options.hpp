@@ -19,7 +19,9 @@ struct options {
   double minutes = 0;             // above 0: as many steps as fit
   std::int64_t batch = 4;         // sequences per step
   std::int64_t tokens = context;  // of a sequence
-  int threads = 0;                // 0: all
+  std::string device = "cpu";
+  bool cuda = false;  // the short form of --device cuda
+  int threads = 0;    // 0: all; of the CPU
   std::string precision = "float32";
   std::uint64_t seed = 1;
   double learning_rate = 3e-3;
@@ -45,11 +47,17 @@ inline void declare(CLI::App& app, options& chosen) {
   app.add_option("--context", chosen.tokens, "Tokens (bytes) of a sequence")
       ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 24))
       ->capture_default_str();
-  app.add_option("--threads", chosen.threads, "Threads; 0: all")
+  CLI::Option* device =
+      app.add_option("--device", chosen.device, "auto: CUDA where there is a device, else the CPU")
+          ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+          ->capture_default_str();
+  app.add_flag("--cuda", chosen.cuda, "The same as --device cuda")->excludes(device);
+  app.add_option("--threads", chosen.threads, "Threads on the CPU; 0: all")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   app.add_option("--precision", chosen.precision,
-                 "Of matrix products; auto: bf16 where the CPU has AMX, else float32")
+                 "Of matrix products; auto: bf16 where matrix hardware has it (AMX, CUDA), else "
+                 "float32")
       ->check(CLI::IsMember({"float32", "bf16", "auto"}))
       ->capture_default_str();
   app.add_option("--seed", chosen.seed, "Of weights and of the order of the text")

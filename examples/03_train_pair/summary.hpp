@@ -184,32 +184,33 @@ inline smelt::figure loss_figure(double entropy, const loss_curve& baseline,
 }
 
 /// The same for programs, with what is needed to repeat the run.
-template <class Baseline, class Looped>
-nlohmann::ordered_json summary_of(const options& chosen, double hardware, const unigram& bytes,
-                                  const Baseline& baseline, const Looped& looped) {
-  const auto model = [&](const auto& contender, auto* body) {
+inline nlohmann::ordered_json summary_of(const options& chosen, double hardware,
+                                         const unigram& bytes, const contender& baseline,
+                                         const contender& looped) {
+  const auto model = [&](const contender& one, auto* body) {
     using A = std::remove_pointer_t<decltype(body)>;
     nlohmann::ordered_json losses = nlohmann::ordered_json::array();
-    for (const held_out_loss& loss : contender.held_out())
+    for (const held_out_loss& loss : one.held_out())
       losses.push_back({{"source", loss.source}, {"tokens", loss.tokens}, {"loss", loss.mean()}});
     return nlohmann::ordered_json{
-        {"name", contender.name()},
+        {"name", one.name()},
         {"parameters", smelt::parameters<A>},
         {"active_parameters", smelt::active_parameters<A>},
         {"training_flops_per_token",
          static_cast<double>(smelt::flops_per_sequence<A, mask>) / static_cast<double>(context)},
         {"kv_elements_per_token", smelt::kv_elements_per_token<A>},
-        {"training_tokens", contender.speed().tokens},
-        {"training_seconds", contender.speed().seconds},
-        {"tokens_per_second", contender.speed().tokens_per_second()},
-        {"mfu", contender.speed().mfu()},
-        {"held_out_loss", overall(contender.held_out()).mean()},
+        {"training_tokens", one.speed().tokens},
+        {"training_seconds", one.speed().seconds},
+        {"tokens_per_second", one.speed().tokens_per_second()},
+        {"mfu", one.speed().mfu()},
+        {"held_out_loss", overall(one.held_out()).mean()},
         {"held_out", losses}};
   };
   return {{"steps", chosen.steps},
           {"batch", chosen.batch},
           {"context", chosen.tokens},
           {"seed", chosen.seed},
+          {"device", chosen.device},
           {"precision", chosen.precision},
           {"learning_rate", chosen.learning_rate},
           {"product_flops_per_second", hardware},

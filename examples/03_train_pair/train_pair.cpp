@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
@@ -25,9 +26,9 @@
 
 #include "contender.hpp"
 #include "default_text.hpp"
+#include "engine.hpp"
 #include "options.hpp"
 #include "pair.hpp"
-#include "smelt/host.hpp"
 #include "smelt/report.hpp"
 #include "smelt/train/byte_counts.hpp"
 #include "smelt/train/data.hpp"
@@ -86,29 +87,25 @@ void print_text(const smelt::text_corpus& corpus, const smelt::text_split& split
 
 // --- 2. the machine ----------------------------------------------------------------------------
 
-// FLOP/s of a product large enough to be limited by arithmetic alone: the best of half a second.
-template <class Compute>
-double product_rate(const smelt::host<Compute>& run) {
-  constexpr std::int64_t size = 1024;
-  const auto filled = [](std::int64_t count) {
-    std::vector<Compute> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<Compute>(static_cast<float>(i % 17) * 0.1f - 0.8f);
-    return values;
-  };
-  const std::vector<Compute> a = filled(size * size);
-  const std::vector<Compute> b = filled(size * size);
-  std::vector<float> c(static_cast<std::size_t>(size * size));
-  const stopwatch all;
-  double best = 0;
-  while (all.seconds() < 0.5) {
-    const stopwatch one;
-    smelt::product(run, smelt::matrix_view<const Compute>(a.data(), size, size),
-                   smelt::matrix_view<const Compute>(b.data(), size, size),
-                   smelt::matrix_view<float>(c.data(), size, size));
-    best = std::max(best, 2.0 * size * size * size / one.seconds());
+// What trains: the device that was asked for, or the CPU with a note where "auto" finds no other.
+std::unique_ptr<engine> engine_for(options& chosen) {
+  if (chosen.cuda) chosen.device = "cuda";
+  const std::string precision = chosen.precision;
+  if (chosen.device != "cpu") {
+    try {
+      if (precision == "auto") chosen.precision = "bf16";
+      auto found = cuda_engine(chosen.precision);
+      chosen.device = "cuda";
+      return found;
+    } catch (const smelt::error& e) {
+      if (chosen.device == "cuda") throw;
+      fmt::print("on the CPU: {}\n", e.what());
+      chosen.device = "cpu";
+    }
   }
-  return best;
+  chosen.precision = precision;
+  if (precision == "auto") chosen.precision = host_prefers_bf16() ? "bf16" : "float32";
+  return host_engine(chosen.precision, chosen.threads);
 }
 
 // --- 3. training -------------------------------------------------------------------------------
@@ -146,36 +143,38 @@ smelt::training_options training(const options& chosen, std::int64_t steps) {
 }
 
 // Steps that fit into the time, from a few steps of two models that are thrown away.
-template <class Policy>
-std::int64_t steps_within(const options& chosen, const Policy& run,
+std::int64_t steps_within(const options& chosen, const engine& machine,
                           smelt::training_batches& batches, smelt::token_batch& batch) {
   constexpr std::int64_t trial = 4;
-  smelt::trainer<baseline_model, Policy> baseline(run, training(chosen, trial), chosen.seed);
-  smelt::trainer<smelt_model, Policy> looped(run, training(chosen, trial), chosen.seed);
+  const auto baseline = machine.baseline(training(chosen, trial), chosen.seed);
+  const auto looped = machine.looped(training(chosen, trial), chosen.seed);
   double seconds = 0;
   for (std::int64_t step = 0; step < trial; ++step) {
     const stopwatch clock;
     batches.fill(step, batch);
-    baseline.step(batch.view());
-    looped.step(batch.view());
+    baseline->step(batch.view());
+    looped->step(batch.view());
     if (step > 0) seconds += clock.seconds() / (trial - 1);  // the first one warms caches up
   }
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(60 * chosen.minutes / seconds));
 }
 
+template <class Model>
+std::int64_t flops_of(std::int64_t tokens, std::int64_t pairs) {
+  return smelt::flops_per_step<Model>(tokens, pairs).total();
+}
+
 // The order matters: everything that can be refused is refused before the folder is made.
-template <class Policy>
-void train(options chosen, const Policy& run, const smelt::text_corpus& corpus,
+void train(options chosen, const engine& machine, const smelt::text_corpus& corpus,
            const smelt::text_split& split, const unigram& bytes) {
   const smelt::batch_shape shape{chosen.batch, chosen.tokens};
   smelt::training_batches batches(corpus, split, shape, chosen.seed);
   smelt::token_batch batch(shape.tokens());
 
-  double hardware = product_rate(run);
-  fmt::print("{} threads, {} products by {}: {} measured at 1024 x 1024 x 1024, the 100 % of MFU\n",
-             run.threads(), chosen.precision, smelt::matmul_library_name(),
+  double hardware = machine.product_rate();
+  fmt::print("{}: {} measured at 1024 x 1024 x 1024, the 100 % of MFU\n", machine.description(),
              smelt::scaled(hardware, "FLOP/s"));
-  if (chosen.minutes > 0) chosen.steps = steps_within(chosen, run, batches, batch);
+  if (chosen.minutes > 0) chosen.steps = steps_within(chosen, machine, batches, batch);
   const std::int64_t steps = chosen.steps;
   fmt::print(
       "{} steps of {} sequences of {} tokens, {:.2f} epochs of the text; --seed {} --steps "
@@ -186,10 +185,10 @@ void train(options chosen, const Policy& run, const smelt::text_corpus& corpus,
 
   const run_folder folder(chosen.folder);
   const smelt::training_options how = training(chosen, steps);
-  contender<baseline_model, Policy> baseline("Baseline", run, how, chosen.seed,
-                                             folder / "baseline.jsonl", hardware);
-  contender<smelt_model, Policy> looped("SMELT", run, how, chosen.seed, folder / "smelt.jsonl",
-                                        hardware);
+  contender baseline("Baseline", machine.baseline(how, chosen.seed), flops_of<baseline_model>, how,
+                     folder / "baseline.jsonl", hardware);
+  contender looped("SMELT", machine.looped(how, chosen.seed), flops_of<smelt_model>, how,
+                   folder / "smelt.jsonl", hardware);
   constexpr std::int64_t turn = 10;  // steps of one model before the other has its turn
   {
     smelt::progress progress(smelt::progress_screen::of(stdout), 2 * steps);
@@ -216,7 +215,7 @@ void train(options chosen, const Policy& run, const smelt::text_corpus& corpus,
   // --- 4. the verdict --------------------------------------------------------------------------
 
   // Others may have been busy at the start, and less so later: an MFU must not profit from that.
-  hardware = std::max(hardware, product_rate(run));
+  hardware = std::max(hardware, machine.product_rate());
   baseline.rate_against(hardware);
   looped.rate_against(hardware);
   for (const smelt::text_split::held_out_source& held : split.held_out) {
@@ -248,16 +247,13 @@ void train(options chosen, const Policy& run, const smelt::text_corpus& corpus,
 }
 
 void run(options chosen) {
+  const std::unique_ptr<engine> machine = engine_for(chosen);
   smelt::text_corpus corpus;
   read_text(chosen, corpus);
   const smelt::text_split split = smelt::split_text(corpus);
   const unigram bytes(corpus, split);
   print_text(corpus, split, bytes);
-  if (chosen.precision == "auto") chosen.precision = smelt::bf16_is_fast() ? "bf16" : "float32";
-  if (chosen.precision == "bf16")
-    train(chosen, smelt::host<smelt::bf16>(chosen.threads), corpus, split, bytes);
-  else
-    train(chosen, smelt::host<float>(chosen.threads), corpus, split, bytes);
+  train(chosen, *machine, corpus, split, bytes);
 }
 
 }  // namespace

@@ -19,4 +19,10 @@ class error : public std::runtime_error {
   explicit error(const std::string& message) : std::runtime_error(message) {}
 };
 
+/// Memory that a machine or a device does not have; a caller may retry with less.
+class out_of_memory : public error {
+ public:
+  using error::error;
+};
+
 }  // namespace smelt

@@ -14,7 +14,7 @@
 #include <omp.h>
 #endif
 #if defined(SMELT_MATMUL_ONEDNN)
-#include <oneapi/dnnl/dnnl.hpp>
+#include <oneapi/dnnl/dnnl.h>
 #elif defined(SMELT_MATMUL_OPENBLAS)
 #include <cblas.h>
 #endif

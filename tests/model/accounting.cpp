@@ -1,52 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Accounting proved by execution: what products and attention counted while a step ran equals the
-// compile-time figures, to the FLOP; weights in the arena equal the parameters, to the element.
-#include <doctest/doctest.h>
-
-#include "small_models.hpp"
+// The suite of the accounting on the host, and how its figures hang together.
+#include "accounting.hpp"
 
 using namespace smelt;
 using namespace smelt::test;
 
-namespace {
-template <class Model>
-void check_accounting(const std::vector<std::int64_t>& lengths) {
-  const token_batch tokens = documents_of(lengths, 2);
-  const batch_view batch = tokens.view();
-  trainer<Model, host<float>> t(host<>(2), test_options(batch.tokens), 1);
-  flop_counter counter;
-  t.policy().count_into(&counter);
-  t.step(batch);
-  const flop_split expected = flops_per_step<Model>(batch.tokens, batch.documents.pairs());
-  CHECK(counter.model_flops() == expected.total());
-  CHECK(counter.attention == expected.attention);
-
-  counter.reset();
-  t.evaluate(batch);  // forward only: a third
-  CHECK(counter.model_flops() * 3 == expected.total());
-  CHECK(counter.recomputed == 0);
-
-  std::int64_t elements = 0;
-  for_each_tensor(
-      t.plan(), [&](const std::string&, const tensor_place& place) { elements += place.count(); });
-  CHECK(elements == parameters<Model>);
-}
-}  // namespace
-
-TEST_CASE("counted FLOPs and elements equal the accounting") {
-  const std::vector<std::int64_t> one{24}, packed_lengths{1, 7, 3, 1, 12};
-  for (const auto& lengths : {one, packed_lengths}) {
-    check_accounting<looped_moe>(lengths);
-    check_accounting<shared_expert>(lengths);
-    check_accounting<mixed>(lengths);
-    check_accounting<dense_looped>(lengths);
-    check_accounting<one_layer>(lengths);
-    check_accounting<plain_moe>(lengths);
-    check_accounting<plain_dense>(lengths);
-    check_accounting<all_active>(lengths);
-  }
-}
+TEST_CASE_TEMPLATE_INVOKE(model_accounting, host<>);
 
 TEST_CASE("the step's figure is the per-token figure times tokens, head included") {
   static_assert(flops_per_step<looped_moe>(24, causal<24>::pairs).total() ==

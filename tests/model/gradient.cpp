@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The gradient of whole small models against central differences in double, every weight; and the
-// float and bf16 paths against the double one.
+// suite that holds float and bf16 against the double path.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "../op/gradient.hpp"
-#include "small_models.hpp"
+#include "precision.hpp"
 
 using namespace smelt;
 using namespace smelt::test;
@@ -20,16 +19,8 @@ template <class Model>
 double objective(trainer<Model, host<double>>& t, const batch_view& batch,
                  const training_options& options) {
   const auto found = t.accumulate(std::span(&batch, 1));
-  return found.loss + options.balance_coefficient * found.losses.load_balance +
-         options.z_coefficient * found.losses.router_z;
-}
-
-template <class Model, class Compute>
-std::vector<double> gradient_in(const batch_view& batch, const training_options& options) {
-  trainer<Model, host<Compute>> t(host<Compute>(2), options, 3);
-  t.accumulate(std::span(&batch, 1));
-  const auto* g = t.state().gradients.data();
-  return std::vector<double>(g, g + t.plan().elements);
+  return found.loss + options.balance_coefficient * found.load_balance +
+         options.z_coefficient * found.router_z;
 }
 
 // Every weight of a tensor, or a sample of it.
@@ -71,16 +62,6 @@ void check_gradient(std::int64_t most) {
     CHECK(relative_error(found, expected) < 1e-6);
   });
 }
-
-template <class Model>
-void check_precisions() {
-  const token_batch tokens = documents_of({40, 1, 23}, 5);
-  const training_options options = test_options(tokens.tokens());
-  const auto exact = gradient_in<Model, double>(tokens.view(), options);
-  CHECK(relative_error(gradient_in<Model, float>(tokens.view(), options), exact) < 1e-4);
-  // bf16 keeps 8 bits: 2^-9 per rounding, and a few dozen roundings in a row.
-  CHECK(relative_error(gradient_in<Model, bf16>(tokens.view(), options), exact) < 3e-2);
-}
 }  // namespace
 
 TEST_CASE("gradients are central differences: every weight of a small looped model") {
@@ -107,9 +88,4 @@ TEST_CASE("gradients are central differences: every expert active") {
   check_gradient<all_active>(16);
 }
 
-TEST_CASE("float and bf16 follow the double path") {
-  check_precisions<looped_moe>();
-  check_precisions<shared_expert>();
-  check_precisions<mixed>();
-  check_precisions<dense_looped>();
-}
+TEST_CASE_TEMPLATE_INVOKE(model_precision, host<>, host<bf16>);

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "../support/allocation_counter.hpp"
-#include "small_models.hpp"
+#include "precision.hpp"
 
 using namespace smelt;
 using namespace smelt::test;
@@ -61,6 +61,12 @@ void check_memory_plan() {
   const activations<host<float>> in_float(run, plan_of<Model>(), sequences * context);
   const activations<host<bf16>> in_half(host<bf16>(1), plan_of<Model>(), sequences * context);
   CHECK(in_float.payload_bytes() == single.activations);
+  host<float> lean(1);
+  lean.set_recompute(recomputation::visits);
+  const activations<host<float>> recomputed(lean, plan_of<Model>(), sequences * context);
+  CHECK(recomputed.payload_bytes() ==
+        recomputed_memory_plan<Model, sequences, context>.activations);
+  CHECK(recomputed.bytes() < in_float.bytes());
   CHECK(in_half.payload_bytes() == half.activations);
   CHECK(in_float.bytes() >= single.activations);  // padding only adds
 
@@ -83,4 +89,13 @@ TEST_CASE("the memory plan of the type is what the arenas hold") {
   check_memory_plan<mixed>();
   check_memory_plan<dense_looped>();
   check_memory_plan<one_layer>();
+}
+
+TEST_CASE_TEMPLATE_INVOKE(model_recomputation, host<double>, host<>, host<bf16>);
+TEST_CASE_TEMPLATE_INVOKE(model_recomputation_accounting, host<>);
+
+TEST_CASE("memory that is not there is refused with the figures of the type") {
+  constexpr std::int64_t tokens = std::int64_t{1} << 52;
+  CHECK_THROWS_WITH_AS((trainer<plain_moe, host<>>(host<>(1), test_options(tokens), 1)),
+                       doctest::Contains("for 4503599627370496 tokens: weights "), out_of_memory);
 }

@@ -7,7 +7,9 @@
 #include <random>
 #include <vector>
 
+#include "op/gradient.hpp"
 #include "smelt/host.hpp"
+#include "support/tensor.hpp"
 
 namespace smelt::test {
 
@@ -66,11 +68,25 @@ inline training_options test_options(std::int64_t tokens, std::int64_t steps = 1
   return options;
 }
 
-/// Copies weights between models whose tensors have the same names and shapes.
-template <class From, class To>
-void copy_all_weights(trainer<From, host<double>>& from, trainer<To, host<double>>& to) {
-  for (std::int64_t i = 0; i < from.plan().elements; ++i)
-    to.state().weights.data()[i] = from.state().weights.data()[i];
+/// An arena of a trainer as the host sees it.
+template <class Model, class Policy, class Real>
+std::vector<Real> arena_of(trainer<Model, Policy>& t, const Real* data) {
+  std::vector<Real> values(static_cast<std::size_t>(t.plan().elements));
+  download(t.policy(), data, t.plan().elements, values.data());
+  return values;
+}
+template <class Model, class Policy>
+auto weights_of(trainer<Model, Policy>& t) {
+  return arena_of(t, static_cast<const typename Policy::real*>(t.state().weights.data()));
+}
+template <class Model, class Policy>
+auto gradients_of(trainer<Model, Policy>& t) {
+  return arena_of(t, static_cast<const typename Policy::real*>(t.state().gradients.data()));
+}
+template <class Model, class Policy>
+void set_weights(trainer<Model, Policy>& t, const std::vector<typename Policy::real>& values) {
+  upload(t.policy(), values.data(), t.plan().elements, t.state().weights.data());
+  t.state().refresh_copy(t.policy());
 }
 
 }  // namespace smelt::test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A layer of experts for tests: its inputs, what it computes by definition in loops over tokens in
-// double, and the ops with all the memory they read and write.
+// double, and the ops of any backend with all the memory they read and write.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "gradient.hpp"
 #include "smelt/op/dispatch.hpp"
 #include "smelt/op/expert_ffn.hpp"
+#include "support/tensor.hpp"
 
 namespace smelt::test {
 
@@ -62,6 +63,8 @@ struct problem {
 template <class Real>
 struct outcome {
   std::vector<Real> out, dx, dweights, dgate_up, ddown;
+
+  bool operator==(const outcome&) const = default;
 };
 
 // The definition: token by token, choice by choice, element by element.
@@ -112,71 +115,76 @@ inline outcome<double> expert_reference(const problem& p) {
   return r;
 }
 
-// The ops, with their memory: everything that is overwritten begins as NaN, gradients of weights
-// begin at 0, since they are added to.
-template <class Compute>
+// The ops, with their memory on the policy's side: everything that is overwritten begins as NaN,
+// gradients of weights begin at 0, since they are added to. `behind` elements follow the last slot
+// of whatever the ops write slot by slot.
+template <class Policy>
 struct layer {
-  using Real = typename host<Compute>::real;
+  using compute = typename Policy::compute;
+  using real = typename Policy::real;
   const problem& p;
-  std::vector<Compute> x, gate_up, down, saved, y_slots, dx_slots;
-  std::vector<Real> weights, dout;
-  std::vector<std::int64_t> offsets, slot_of, token_of;
-  std::vector<std::int32_t> choice_of;
-  dispatch_plan plan;
-  outcome<Real> result;
+  tensor<compute, Policy> x, gate_up, down, saved, y_slots, dx_slots;
+  tensor<real, Policy> weights, dout, out, dx, dweights, dgate_up, ddown;
+  tensor<std::int32_t, Policy> chosen, choice_of;
+  tensor<std::int64_t, Policy> offsets, slot_of, token_of;
 
-  explicit layer(const problem& problem_)
+  explicit layer(const problem& problem_, std::int64_t behind = 0)
       : p(problem_),
-        x(converted<Compute>(p.x)),
-        gate_up(converted<Compute>(p.gate_up)),
-        down(converted<Compute>(p.down)),
-        saved(poisoned<Compute>(slots() * 2 * p.shape.width)),
-        y_slots(poisoned<Compute>(slots() * p.shape.hidden)),
-        dx_slots(y_slots),
-        weights(converted<Real>(p.weights)),
-        dout(converted<Real>(p.dout)),
-        offsets(static_cast<std::size_t>(p.shape.experts + 1), -1),
-        slot_of(p.chosen.size(), -1),
-        token_of(p.chosen.size(), -1),
-        choice_of(p.chosen.size(), -1),
-        plan{p.tokens,       p.shape.experts, p.shape.top_k,   offsets.data(),
-             slot_of.data(), token_of.data(), choice_of.data()},
-        result{poisoned<Real>(p.tokens * p.shape.hidden), poisoned<Real>(p.tokens * p.shape.hidden),
-               poisoned<Real>(p.tokens * p.shape.top_k),
-               std::vector<Real>(p.gate_up.size(), Real(0)),
-               std::vector<Real>(p.down.size(), Real(0))} {}
+        x(converted<compute>(p.x)),
+        gate_up(converted<compute>(p.gate_up)),
+        down(converted<compute>(p.down)),
+        saved(poisoned<compute>(slots() * 2 * p.shape.width + behind)),
+        y_slots(poisoned<compute>(slots() * p.shape.hidden + behind)),
+        dx_slots(poisoned<compute>(slots() * p.shape.hidden + behind)),
+        weights(converted<real>(p.weights)),
+        dout(converted<real>(p.dout)),
+        out(poisoned<real>(p.tokens * p.shape.hidden)),
+        dx(poisoned<real>(p.tokens * p.shape.hidden)),
+        dweights(poisoned<real>(p.tokens * p.shape.top_k)),
+        dgate_up(std::vector<real>(p.gate_up.size(), real(0))),
+        ddown(std::vector<real>(p.down.size(), real(0))),
+        chosen(p.chosen),
+        choice_of(std::vector<std::int32_t>(p.chosen.size(), -1)),
+        offsets(std::vector<std::int64_t>(static_cast<std::size_t>(p.shape.experts + 1), -1)),
+        slot_of(std::vector<std::int64_t>(p.chosen.size(), -1)),
+        token_of(std::vector<std::int64_t>(p.chosen.size(), -1)) {}
   layer(const layer&) = delete;
   layer& operator=(const layer&) = delete;
 
   std::int64_t slots() const { return p.tokens * p.shape.top_k; }
-  matrix_view<const Compute> x_view() const { return {x.data(), p.tokens, p.shape.hidden}; }
-  template <class T>
-  matrix_view<T> view(std::vector<T>& memory, std::int64_t rows) const {
-    return {memory.data(), rows, p.shape.hidden};
+  dispatch_plan plan() const {
+    return {p.tokens,       p.shape.experts, p.shape.top_k,   offsets.data(),
+            slot_of.data(), token_of.data(), choice_of.data()};
   }
-  void forward(const host<Compute>& run) {
-    dispatch_forward(run, p.chosen.data(), plan);
-    expert_ffn_forward(run, p.shape, x_view(), plan, weights.data(), gate_up.data(), down.data(),
-                       saved.data(), view(y_slots, slots()));
-    combine_forward(run, matrix_view<const Compute>(view(y_slots, slots())), slot_of.data(),
-                    p.shape.top_k, Real(1), into::overwrite, view(result.out, p.tokens));
+  void forward(const Policy& run = policy<Policy>()) {
+    const std::int64_t hidden = p.shape.hidden;
+    dispatch_forward(run, chosen.data(), plan());
+    expert_ffn_forward(run, p.shape, x.constant(p.tokens, hidden), plan(), weights.data(),
+                       gate_up.data(), down.data(), saved.data(), y_slots.view(slots(), hidden));
+    combine_forward(run, y_slots.constant(slots(), hidden), slot_of.data(), p.shape.top_k, real(1),
+                    into::overwrite, out.view(p.tokens, hidden));
   }
-  void backward(const host<Compute>& run) {
-    expert_ffn_backward(run, p.shape, x_view(), plan, weights.data(), gate_up.data(), down.data(),
-                        saved.data(), matrix_view<const Real>(view(dout, p.tokens)),
-                        result.dgate_up.data(), result.ddown.data(), result.dweights.data(),
-                        view(dx_slots, slots()));
-    combine_forward(run, matrix_view<const Compute>(view(dx_slots, slots())), slot_of.data(),
-                    p.shape.top_k, Real(1), into::overwrite, view(result.dx, p.tokens));
+  void backward(const Policy& run = policy<Policy>()) {
+    const std::int64_t hidden = p.shape.hidden;
+    expert_ffn_backward(run, p.shape, x.constant(p.tokens, hidden), plan(), weights.data(),
+                        gate_up.data(), down.data(), saved.data(), dout.constant(p.tokens, hidden),
+                        dgate_up.data(), ddown.data(), dweights.data(),
+                        dx_slots.view(slots(), hidden));
+    combine_forward(run, dx_slots.constant(slots(), hidden), slot_of.data(), p.shape.top_k, real(1),
+                    into::overwrite, dx.view(p.tokens, hidden));
+  }
+  outcome<real> result() const {
+    return {out.values(), dx.values(), dweights.values(), dgate_up.values(), ddown.values()};
   }
 };
 
-template <class Compute>
-outcome<real_of<Compute>> compute_experts(const problem& p, int threads) {
-  layer<Compute> l(p);
-  l.forward(host<Compute>(threads));
-  l.backward(host<Compute>(threads));
-  return l.result;
+template <class Policy>
+outcome<typename Policy::real> compute_experts(const problem& p,
+                                               const Policy& run = policy<Policy>()) {
+  layer<Policy> l(p);
+  l.forward(run);
+  l.backward(run);
+  return l.result();
 }
 
 }  // namespace smelt::test

@@ -53,7 +53,9 @@ TEST_CASE("AdamW and the rounding to bf16") {
   const auto gradients = random_values<float>(777, 4);
   std::vector<float> m(777, 0.1F), v(777, 0.2F), m2 = m, v2 = v;
   std::vector<bf16> copy(777);
-  const adamw_coefficients<float> c(0.01, 0.9, 0.95, 1e-8, 0.1, 3, 0.5);
+  const adamw_setting setting{0.9, 0.95, 1e-8, 0.1, 0.5};
+  adamw_coefficients<float> c(setting);
+  c.begin_step(adamw_rates<float>(setting, 0.01, 3), 4.0, 0.5);  // a norm of 2, clipped to 0.5
   thrust_for(777, [&, w = weights.data(), g = gradients.data(), first = m.data(), second = v.data(),
                    to = copy.data()](std::int64_t i) {
     w[i] = adamw_element(w[i], g[i], first[i], second[i], c);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds and runs examples/downstream by one WAY (find_package, add_subdirectory, fetch_content)
-# with one COMPONENT (types, host). Needs SOURCE and BUILD (of smelt), FOLDER (made anew),
+# with one COMPONENT (types, host, cuda). Needs SOURCE and BUILD (of smelt), FOLDER (made anew),
 # COMPILER, GENERATOR and, possibly empty, LAUNCHER.
 cmake_minimum_required(VERSION 3.25)
 
@@ -45,6 +45,12 @@ if(COMPONENT STREQUAL "types")
   list(APPEND options -D DOWNSTREAM_HOST=OFF -D CMAKE_DISABLE_FIND_PACKAGE_OneDNN=ON -D
        CMAKE_DISABLE_FIND_PACKAGE_OpenBLAS=ON -D CMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON -D
        CMAKE_DISABLE_FIND_PACKAGE_fmt=ON)
+elseif(COMPONENT STREQUAL "cuda")
+  # CUDA must not ask for the host's libraries either. PTX alone: see tests/support/on_device.
+  list(APPEND options -D DOWNSTREAM_HOST=OFF -D DOWNSTREAM_CUDA=ON -D
+       CMAKE_CUDA_ARCHITECTURES=80-virtual -D "CMAKE_CUDA_COMPILER=${NVCC}" -D
+       CMAKE_CUDA_RUNTIME_LIBRARY=Shared -D CMAKE_CUDA_FLAGS=-no-compress -D
+       CMAKE_DISABLE_FIND_PACKAGE_OneDNN=ON -D CMAKE_DISABLE_FIND_PACKAGE_OpenBLAS=ON)
 endif()
 
 # A copy, so that nothing of our own tree can be found by chance.
@@ -64,5 +70,11 @@ if(COMPONENT STREQUAL "host")
   step("multiply" "${FOLDER}/build/multiply")
   if(NOT output MATCHES "19 22 43 50")
     message(FATAL_ERROR "multiply: expected 19 22 43 50, found:\n${output}")
+  endif()
+endif()
+if(COMPONENT STREQUAL "cuda")
+  step("train" "${SOURCE}/tests/support/on_device" "${FOLDER}/build/train")
+  if(NOT output MATCHES "learned")
+    message(FATAL_ERROR "train: expected a loss that falls, found:\n${output}")
   endif()
 endif()

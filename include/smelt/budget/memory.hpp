@@ -16,9 +16,10 @@
 //     MoE         N (c H + r E + r + K (4 + r + 8 + 8 + 4) + 2 c K f + 2 c f_shared) + 8 (E + 1)
 //     once        N (r H + r + c H) for the final norm
 //
-// An activation of a looped layer exists once per visit. Source: the layout in
-// model/activations.hpp, which a test compares with this sum. Workspace that visits borrow is
-// apart: it does not grow with depth.
+// An activation of a looped layer exists once per visit. Where visits are recomputed, each keeps
+// its input r N H (and keys and values that visits share), and the rest of the widest visit exists
+// once. Source: the layout in model/activations.hpp, which a test compares with this sum. Workspace
+// that visits borrow is apart: it does not grow with depth.
 #pragma once
 
 #include <cstdint>
@@ -68,24 +69,31 @@ constexpr std::int64_t visit_activation_bytes(std::int64_t tokens, std::int64_t 
 }
 
 template <has_head M>
-constexpr std::int64_t activation_bytes(std::int64_t tokens, std::int64_t compute_bytes) {
+constexpr std::int64_t activation_bytes(std::int64_t tokens, std::int64_t compute_bytes,
+                                        bool recomputed) {
   using body = typename M::body;
+  constexpr std::int64_t r = storage::float32::bytes;
   const std::int64_t hidden = body::hidden_size;
-  std::int64_t bytes = tokens * (4 * hidden + 4 + compute_bytes * hidden);
+  const attention_shape& attention = body::attention;
+  std::int64_t kept = tokens * (r * hidden + r + compute_bytes * hidden);
+  std::int64_t all = 0, widest = 0;
   for (const span_shape& span : body::spans)
-    for (std::int64_t visit = 0; visit < span.visits; ++visit)
-      bytes += span.layers *
-               visit_activation_bytes(tokens, hidden, body::attention, span.ffn, compute_bytes,
-                                      !body::attention.kv_shared_by_visits || visit == 0);
-  return bytes;
+    for (std::int64_t visit = 0; visit < span.visits; ++visit) {
+      const bool own_keys = !attention.kv_shared_by_visits || visit == 0;
+      std::int64_t own = tokens * r * hidden;
+      if (attention.kv_shared_by_visits && visit == 0) own += tokens * 2 * r * attention.kv_width();
+      const std::int64_t rest =
+          visit_activation_bytes(tokens, hidden, attention, span.ffn, compute_bytes, own_keys) -
+          own;
+      kept += span.layers * own;
+      all += span.layers * rest;
+      widest = rest > widest ? rest : widest;
+    }
+  return kept + (recomputed ? widest : all);
 }
-}  // namespace detail
 
-/// Memory of a training step on Sequences x Context tokens, products in Products (storage::float32
-/// or storage::bf16), master weights and optimizer in float32.
-template <has_head M, std::int64_t Sequences, std::int64_t Context,
-          class Products = storage::float32>
-inline constexpr memory_bytes memory_plan = [] {
+template <has_head M, std::int64_t Sequences, std::int64_t Context, class Products>
+constexpr memory_bytes make_memory_plan(bool recomputed) {
   static_assert(Sequences > 0 && Context > 0,
                 "memory_plan<Model, Sequences, Context>: both must be at least 1");
   static_assert(Products::bytes == 4 || Products::bytes == 2,
@@ -95,8 +103,22 @@ inline constexpr memory_bytes memory_plan = [] {
   plan.copies = Products::bytes == 2 ? 2 * parameters<M> : 0;
   plan.gradients = 4 * parameters<M>;
   plan.optimizer = 8 * parameters<M>;
-  plan.activations = detail::activation_bytes<M>(Sequences * Context, Products::bytes);
+  plan.activations = detail::activation_bytes<M>(Sequences * Context, Products::bytes, recomputed);
   return plan;
-}();
+}
+}  // namespace detail
+
+/// Memory of a training step on Sequences x Context tokens, products in Products (storage::float32
+/// or storage::bf16), master weights and optimizer in float32.
+template <has_head M, std::int64_t Sequences, std::int64_t Context,
+          class Products = storage::float32>
+inline constexpr memory_bytes memory_plan =
+    detail::make_memory_plan<M, Sequences, Context, Products>(false);
+
+/// The same under recomputation::visits: every visit keeps its input alone.
+template <has_head M, std::int64_t Sequences, std::int64_t Context,
+          class Products = storage::float32>
+inline constexpr memory_bytes recomputed_memory_plan =
+    detail::make_memory_plan<M, Sequences, Context, Products>(true);
 
 }  // namespace smelt

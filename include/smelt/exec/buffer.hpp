@@ -71,8 +71,8 @@ class host_buffer {
                    std::byte[static_cast<std::size_t>(bytes)],
                host_detail::aligned_delete{alignment}};
     if (!memory_)
-      throw error("out of memory: asked for " + std::to_string(bytes) + " bytes for " + purpose +
-                  "; use a smaller batch, context or model");
+      throw out_of_memory("out of memory: asked for " + std::to_string(bytes) + " bytes for " +
+                          purpose + "; use a smaller batch, context or model");
     if (alignment == host_detail::large_page_bytes)
       host_detail::advise_large_pages(memory_.get(), bytes);
   }

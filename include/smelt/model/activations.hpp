@@ -11,14 +11,19 @@
 // A looped layer keeps these once per visit; where the visits share keys and values, the later ones
 // point at the first one's. All of it lies in one arena laid out for a number of tokens, so a step
 // allocates nothing. budget/memory.hpp states the same sum in closed form; a test compares the two.
+//
+// A policy that recomputes visits keeps the residual in of each (and keys and values that visits
+// share); the rest of every visit lies in the same memory, which backward fills again.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "smelt/exec/buffer.hpp"
 #include "smelt/exec/matrix.hpp"
+#include "smelt/exec/recomputation.hpp"
 #include "smelt/model/plan.hpp"
 #include "smelt/op/dispatch.hpp"
 
@@ -87,16 +92,14 @@ class activations {
   using real = real_of<compute>;
 
   activations(const Policy& run, const model_plan& plan, std::int64_t tokens)
-      : tokens_(tokens), visits_(plan.visits.size()) {
-    detail::arena_writer measure(nullptr);
-    place(plan, measure);
-    payload_bytes_ = measure.payload_bytes();
-    memory_ = allocate(run, measure.bytes());
-    detail::arena_writer writer(memory_.data());
-    place(plan, writer);
+      : tokens_(tokens),
+        recomputed_(run.recompute() == recomputation::visits),
+        visits_(plan.visits.size()) {
+    const std::int64_t bytes = place(plan, nullptr);
+    memory_ = allocate(run, bytes, "activations");
+    place(plan, memory_.data());
   }
 
-  std::int64_t capacity() const { return tokens_; }
   std::int64_t bytes() const { return memory_.bytes(); }
   std::int64_t payload_bytes() const { return payload_bytes_; }
 
@@ -107,52 +110,79 @@ class activations {
   compute* final_input() const { return final_input_; }
 
  private:
-  void place(const model_plan& plan, detail::arena_writer& writer) {
+  // Points every tensor into `memory`, or only measures where that is null; returns the bytes.
+  std::int64_t place(const model_plan& plan, std::byte* memory) {
+    detail::arena_writer kept(memory);
+    const std::int64_t n = tokens_;
+    final_residual_ = kept.take<real>(n * plan.hidden);
+    final_rstd_ = kept.take<real>(n);
+    final_input_ = kept.take<compute>(n * plan.hidden);
+    std::vector<const visit_activations<compute>*> first_visit(plan.layers.size(), nullptr);
+    // What every visit keeps for itself, recomputed or not.
+    for (std::size_t i = 0; i < visits_.size(); ++i) {
+      const visit_plan& visit = plan.visits[i];
+      visit_activations<compute>& a = visits_[i];
+      a = {};
+      a.residual_in = kept.take<real>(n * plan.hidden);
+      if (!plan.attention.kv_shared_by_visits) continue;
+      auto& first = first_visit[static_cast<std::size_t>(visit.layer)];
+      if (first == nullptr) {
+        a.key = kept.take<real>(n * plan.attention.kv_width());
+        a.value = kept.take<real>(n * plan.attention.kv_width());
+        first = &a;
+      }
+      a.key = first->key;
+      a.value = first->value;
+    }
+    // The rest: one behind the other, or all in the same place.
+    std::int64_t bytes = kept.bytes();
+    std::int64_t widest_payload = 0, all_payload = 0;
+    const std::int64_t begin = bytes;
+    for (std::size_t i = 0; i < visits_.size(); ++i) {
+      const std::int64_t offset = recomputed_ ? begin : bytes;
+      detail::arena_writer writer(memory == nullptr ? nullptr : memory + offset);
+      place_visit(plan, plan.visits[i], visits_[i], writer);
+      bytes = std::max(bytes, offset + writer.bytes());
+      widest_payload = std::max(widest_payload, writer.payload_bytes());
+      all_payload += writer.payload_bytes();
+    }
+    payload_bytes_ = kept.payload_bytes() + (recomputed_ ? widest_payload : all_payload);
+    return bytes;
+  }
+
+  void place_visit(const model_plan& plan, const visit_plan& visit, visit_activations<compute>& a,
+                   detail::arena_writer& writer) const {
     const std::int64_t n = tokens_;
     const std::int64_t hidden = plan.hidden;
     const attention_shape& shape = plan.attention;
     const std::int64_t q = shape.query_width();
     const std::int64_t kv = shape.kv_width();
-    std::vector<const visit_activations<compute>*> first_visit(plan.layers.size(), nullptr);
-    for (std::size_t i = 0; i < visits_.size(); ++i) {
-      const visit_plan& visit = plan.visits[i];
-      const layer_plan& layer = plan.layers[static_cast<std::size_t>(visit.layer)];
-      visit_activations<compute>& a = visits_[i];
-      a.residual_in = writer.take<real>(n * hidden);
-      a.attention_rstd = writer.take<real>(n);
-      a.attention_input = writer.take<compute>(n * hidden);
-      const bool own_keys = !shape.kv_shared_by_visits || visit.visit == 0;
-      if (shape.norm != qk_norm_kind::none) {
-        a.query_raw = writer.take<real>(n * q);
-        a.query_rstd = writer.take<real>(detail::norm_rows(shape.norm, n, shape.query_heads));
-        if (own_keys) {
-          a.key_raw = writer.take<real>(n * kv);
-          a.key_rstd = writer.take<real>(detail::norm_rows(shape.norm, n, shape.kv_heads));
-        }
-      }
-      a.query = writer.take<real>(n * q);
+    const bool own_keys = !shape.kv_shared_by_visits || visit.visit == 0;
+    a.attention_rstd = writer.take<real>(n);
+    a.attention_input = writer.take<compute>(n * hidden);
+    if (shape.norm != qk_norm_kind::none) {
+      a.query_raw = writer.take<real>(n * q);
+      a.query_rstd = writer.take<real>(detail::norm_rows(shape.norm, n, shape.query_heads));
       if (own_keys) {
-        a.key = writer.take<real>(n * kv);
-        a.value = writer.take<real>(n * kv);
-        first_visit[static_cast<std::size_t>(visit.layer)] = &a;
-      } else {
-        a.key = first_visit[static_cast<std::size_t>(visit.layer)]->key;
-        a.value = first_visit[static_cast<std::size_t>(visit.layer)]->value;
+        a.key_raw = writer.take<real>(n * kv);
+        a.key_rstd = writer.take<real>(detail::norm_rows(shape.norm, n, shape.kv_heads));
       }
-      a.attention_output = writer.take<compute>(n * q);
-      a.logsumexp = writer.take<real>(shape.query_heads * n);
-      a.residual_middle = writer.take<real>(n * hidden);
-      a.ffn_rstd = writer.take<real>(n);
-      a.ffn_input = writer.take<compute>(n * hidden);
-      place_ffn(layer.ffn, a, writer);
     }
-    final_residual_ = writer.take<real>(n * hidden);
-    final_rstd_ = writer.take<real>(n);
-    final_input_ = writer.take<compute>(n * hidden);
+    a.query = writer.take<real>(n * q);
+    if (!shape.kv_shared_by_visits) {
+      a.key = writer.take<real>(n * kv);
+      a.value = writer.take<real>(n * kv);
+    }
+    a.attention_output = writer.take<compute>(n * q);
+    a.logsumexp = writer.take<real>(shape.query_heads * n);
+    a.residual_middle = writer.take<real>(n * hidden);
+    a.ffn_rstd = writer.take<real>(n);
+    a.ffn_input = writer.take<compute>(n * hidden);
+    place_ffn(plan.layers[static_cast<std::size_t>(visit.layer)].ffn, a, writer);
   }
 
   void place_ffn(const ffn_shape& ffn, visit_activations<compute>& a,
-                 detail::arena_writer& writer) {
+                 detail::arena_writer& writer) const {
     const std::int64_t n = tokens_;
     if (ffn.is_dense()) {
       a.gate_up = writer.take<compute>(n * 2 * ffn.width);
@@ -175,6 +205,7 @@ class activations {
   }
 
   std::int64_t tokens_;
+  bool recomputed_;
   std::int64_t payload_bytes_ = 0;
   buffer_of<Policy> memory_;
   std::vector<visit_activations<compute>> visits_;

@@ -16,10 +16,11 @@
 
 namespace smelt {
 
-/// What the auxiliary losses of a pass need, and what they found.
+/// What the auxiliary losses of a pass need, and where they are added up, in the policy's memory.
+template <class Policy>
 struct router_losses {
   balance_setting setting{};
-  balance_losses sums{};                  // mean over MoE visits of each loss
+  balance_sums<typename Policy::statistic>* sums = nullptr;  // mean over MoE visits of each loss
   std::int64_t* expert_counts = nullptr;  // [MoE visits, max experts]: one record per visit
   std::int64_t counts_stride = 0;
 };
@@ -131,7 +132,7 @@ void expert_backward(const Policy& run, model_state<Policy>& state, const batch_
                      const layer_plan& layer, const visit_activations<typename Policy::compute>& a,
                      const matrix_view<const real_of<typename Policy::compute>>& dupdate,
                      const matrix_view<real_of<typename Policy::compute>>& dnormalized,
-                     router_losses& losses, std::int64_t moe_visit) {
+                     const router_losses<Policy>& losses, std::int64_t moe_visit) {
   using compute = typename Policy::compute;
   using real = real_of<compute>;
   const ffn_shape& ffn = layer.ffn;
@@ -151,19 +152,12 @@ void expert_backward(const Policy& run, model_state<Policy>& state, const batch_
   combine_forward(run, constant(dslots), dispatch.slot_of, ffn.top_k, real(1), into::overwrite,
                   dnormalized);
 
-  // Each visit carries an equal share of the auxiliary losses, so that a looped model and its
-  // Baseline weigh them alike.
-  const double share = 1.0 / static_cast<double>(state.plan.moe_visits());
   balance_setting setting = losses.setting;
-  setting.balance_coefficient *= share;
-  setting.z_coefficient *= share;
+  setting.share = 1.0 / static_cast<double>(state.plan.moe_visits());
   const auto probabilities = rows_of<const real>(a.probabilities, n, ffn.experts);
-  balance_losses found =
-      balance_forward(run, probabilities, a.chosen, a.router_logsumexp, ffn.top_k, setting,
-                      work.dprobabilities, losses.expert_counts + moe_visit * losses.counts_stride);
-  found.load_balance *= share;
-  found.router_z *= share;
-  losses.sums += found;
+  balance_forward(run, probabilities, a.chosen, a.router_logsumexp, ffn.top_k, setting,
+                  work.dprobabilities, losses.expert_counts + moe_visit * losses.counts_stride,
+                  losses.sums);
 
   const auto dlogits = rows_of(work.dlogits, n, ffn.experts);
   route_backward(run, probabilities, a.chosen, a.expert_weights, ffn.top_k,
@@ -178,7 +172,7 @@ template <class Policy>
 void ffn_sublayer_backward(const Policy& run, model_state<Policy>& state, const batch_view& batch,
                            const visit_plan& visit,
                            const visit_activations<typename Policy::compute>& a,
-                           router_losses& losses, std::int64_t moe_visit) {
+                           const router_losses<Policy>& losses, std::int64_t moe_visit) {
   using compute = typename Policy::compute;
   using real = real_of<compute>;
   const layer_plan& layer = state.plan.layers[static_cast<std::size_t>(visit.layer)];
@@ -214,34 +208,35 @@ void ffn_sublayer_backward(const Policy& run, model_state<Policy>& state, const 
 
 }  // namespace detail
 
-/// Loss of a batch after forward(), as a sum of nats over the positions that count.
+/// Adds the loss of a batch after forward(), in nats over the positions that count, to *loss_sum in
+/// the policy's memory.
 template <class Policy>
-double evaluate_loss(const Policy& run, model_state<Policy>& state, const batch_view& batch) {
-  using compute = typename Policy::compute;
+void evaluate_loss(const Policy& run, model_state<Policy>& state, const batch_view& batch,
+                   typename Policy::statistic* loss_sum) {
   const auto x = detail::constant(
       detail::rows_of(state.activity.final_input(), batch.tokens, state.plan.hidden));
-  return head_loss(run, x, state.operand(state.plan.head), batch.targets, false, 1.0,
-                   state.work.head, matrix_view<real_of<compute>>(),
-                   matrix_view<real_of<compute>>());
+  head_loss(run, x, state.operand(state.plan.head), batch.targets, nullptr, state.work.head, {}, {},
+            loss_sum);
 }
 
 /// Loss of a batch after forward(), and its gradient added to state.gradients:
 ///
-///   objective = scale * (sum of nats over positions that count) + auxiliary losses
+///   objective = *scale * (sum of nats over positions that count) + auxiliary losses
 ///
-/// Returns the sum of nats, unscaled. `losses` adds up over calls; zero its sums where a step
-/// begins.
+/// Adds the nats, unscaled, to *loss_sum, and the auxiliary losses to losses.sums; clear both where
+/// a step begins. All three lie in the policy's memory.
 template <class Policy>
-double backward(const Policy& run, model_state<Policy>& state, const batch_view& batch,
-                double scale, router_losses& losses) {
+void backward(const Policy& run, model_state<Policy>& state, const batch_view& batch,
+              const real_of<typename Policy::compute>* scale, const router_losses<Policy>& losses,
+              typename Policy::statistic* loss_sum) {
   using real = real_of<typename Policy::compute>;
   const model_plan& plan = state.plan;
   const std::int64_t n = batch.tokens;
   const auto dnormalized = detail::rows_of(state.work.dnormalized, n, plan.hidden);
   const auto dresidual = detail::rows_of(state.work.dresidual, n, plan.hidden);
   const auto x = detail::constant(detail::rows_of(state.activity.final_input(), n, plan.hidden));
-  const double loss = head_loss(run, x, state.operand(plan.head), batch.targets, true, scale,
-                                state.work.head, dnormalized, state.gradients.matrix(plan.head));
+  head_loss(run, x, state.operand(plan.head), batch.targets, scale, state.work.head, dnormalized,
+            state.gradients.matrix(plan.head), loss_sum);
   rms_norm_backward(run, detail::constant(dnormalized),
                     detail::rows_of<const real>(state.activity.final_residual(), n, plan.hidden),
                     state.weights.at(plan.final_norm), state.activity.final_rstd(), into::overwrite,
@@ -250,13 +245,15 @@ double backward(const Policy& run, model_state<Policy>& state, const batch_view&
   for (std::size_t i = plan.visits.size(); i-- > 0;) {
     const visit_plan& visit = plan.visits[i];
     if (!plan.layers[static_cast<std::size_t>(visit.layer)].ffn.is_dense()) --moe_visit;
+    // The forward pass writes what it wrote before, bit for bit; no statistic is counted there.
+    if (run.recompute() == recomputation::visits && i + 1 < plan.visits.size())
+      run.count_as_recomputed([&] { detail::visit_forward(run, state, batch, i); });
     const auto& a = state.activity.visit(i);
     detail::ffn_sublayer_backward(run, state, batch, visit, a, losses, moe_visit);
     detail::attention_sublayer_backward(run, state, batch, visit, a);
   }
   embed_backward(run, batch.inputs, detail::constant(dresidual),
                  state.gradients.matrix(plan.embedding));
-  return loss;
 }
 
 }  // namespace smelt

@@ -157,6 +157,18 @@ void ffn_sublayer_forward(const Policy& run, model_state<Policy>& state, const b
                rows_of(residual_out, n, hidden));
 }
 
+// Visit i of the plan: from its residual_in to that of the next.
+template <class Policy>
+void visit_forward(const Policy& run, model_state<Policy>& state, const batch_view& batch,
+                   std::size_t i) {
+  const visit_plan& visit = state.plan.visits[i];
+  const auto& a = state.activity.visit(i);
+  attention_sublayer_forward(run, state, batch, visit, a);
+  ffn_sublayer_forward(run, state, batch, visit, a,
+                       i + 1 < state.plan.visits.size() ? state.activity.visit(i + 1).residual_in
+                                                        : state.activity.final_residual());
+}
+
 }  // namespace detail
 
 /// Runs the body on a batch of at most the state's capacity; the result, normalised for the head,
@@ -166,17 +178,10 @@ void forward(const Policy& run, model_state<Policy>& state, const batch_view& ba
   using real = real_of<typename Policy::compute>;
   const std::int64_t n = batch.tokens;
   const std::int64_t hidden = state.plan.hidden;
-  const std::size_t visits = state.plan.visits.size();
   embed_forward(run, batch.inputs, state.weights.constant(state.plan.embedding),
                 detail::rows_of(state.activity.visit(0).residual_in, n, hidden));
-  for (std::size_t i = 0; i < visits; ++i) {
-    const visit_plan& visit = state.plan.visits[i];
-    const auto& a = state.activity.visit(i);
-    detail::attention_sublayer_forward(run, state, batch, visit, a);
-    real* next =
-        i + 1 < visits ? state.activity.visit(i + 1).residual_in : state.activity.final_residual();
-    detail::ffn_sublayer_forward(run, state, batch, visit, a, next);
-  }
+  for (std::size_t i = 0; i < state.plan.visits.size(); ++i)
+    detail::visit_forward(run, state, batch, i);
   rms_norm_forward(run, detail::rows_of<const real>(state.activity.final_residual(), n, hidden),
                    state.weights.at(state.plan.final_norm), static_cast<real>(norm_epsilon),
                    detail::rows_of(state.activity.final_input(), n, hidden),

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 #include "smelt/model/activations.hpp"
 #include "smelt/model/plan.hpp"
@@ -33,16 +34,15 @@ class model_state {
   /// Room for batches of up to `tokens` tokens; weights from `seed`.
   model_state(const Policy& run, const model_plan& plan_, std::int64_t tokens, std::uint64_t seed)
       : plan(plan_),
-        weights(run, plan_),
-        gradients(run, plan_),
+        weights(run, plan_, "weights"),
+        gradients(run, plan_, "gradients"),
         activity(run, plan_, tokens),
         work(run, plan_, tokens) {
-    if constexpr (has_copy) copy_ = std::make_unique<tensor_arena<compute, Policy>>(run, plan_);
+    if constexpr (has_copy)
+      copy_ = std::make_unique<tensor_arena<compute, Policy>>(run, plan_, "weights in bf16");
     initialize_weights(run, plan, seed, weights);
     refresh_copy(run);
-    if (plan.attention.rope_base > 0)
-      rope_table_values(work.cosines, work.sines, tokens, plan.attention.head_dim,
-                        plan.attention.rope_base);
+    if (plan.attention.rope_base > 0) fill_rope_tables(run, tokens);
   }
 
   /// Call after weights were written by anything but the optimizer (which writes both).
@@ -74,6 +74,16 @@ class model_state {
   workspace<Policy> work;
 
  private:
+  // Made on the host, in double, for every backend alike.
+  void fill_rope_tables(const Policy& run, std::int64_t tokens) {
+    const std::int64_t size = rope_table_size(tokens, plan.attention.head_dim);
+    std::vector<real> cosines(static_cast<std::size_t>(size)), sines(cosines.size());
+    rope_table_values(cosines.data(), sines.data(), tokens, plan.attention.head_dim,
+                      plan.attention.rope_base);
+    upload(run, cosines.data(), size, work.cosines);
+    upload(run, sines.data(), size, work.sines);
+  }
+
   std::unique_ptr<tensor_arena<compute, Policy>> copy_;
 };
 

@@ -58,8 +58,8 @@ void for_each_tensor(const model_plan& plan, Visit&& visit) {
 template <class T, class Policy>
 class tensor_arena {
  public:
-  tensor_arena(const Policy& run, const model_plan& plan)
-      : memory_(allocate(run, plan.elements * static_cast<std::int64_t>(sizeof(T)))),
+  tensor_arena(const Policy& run, const model_plan& plan, const char* purpose)
+      : memory_(allocate(run, plan.elements * static_cast<std::int64_t>(sizeof(T)), purpose)),
         elements_(plan.elements) {
     memory_.zero();
   }
@@ -79,32 +79,34 @@ class tensor_arena {
   std::int64_t elements_;
 };
 
+/// Standard deviation of a tensor's weights at the start; 0 for a gain, which starts at 1.
+inline double initial_deviation(const model_plan& plan, const std::string& name,
+                                const tensor_place& place) {
+  if (place.offset >= plan.matrix_elements) return 0.0;
+  if (name == "embedding") return 1.0 / std::sqrt(static_cast<double>(place.columns));
+  const bool to_residual = name.ends_with("output") || name.ends_with("down");
+  const double depth = 1.0 / std::sqrt(2.0 * static_cast<double>(plan.visits.size()));
+  return (to_residual ? depth : 1.0) / std::sqrt(3.0 * static_cast<double>(place.columns));
+}
+
+/// Weight `index` of the arena at the start.
+inline double initial_weight(std::uint64_t seed, std::int64_t index, double deviation) {
+  return deviation == 0.0 ? 1.0
+                          : deviation * random_normal(seed, static_cast<std::uint64_t>(index));
+}
+
 inline namespace host_backend {
 
 /// Fills master weights from a seed.
 template <class Compute, class Real = real_of<Compute>>
 void initialize_weights(const host<Compute>& run, const model_plan& plan, std::uint64_t seed,
                         const tensor_arena<Real, host<Compute>>& weights) {
-  const auto fill = [&](const tensor_place& place, double deviation) {
+  for_each_tensor(plan, [&](const std::string& name, const tensor_place& place) {
+    const double deviation = initial_deviation(plan, name, place);
     for_each_block(run, place.count(), 1 << 12, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
-        weights.at(place)[i] = static_cast<Real>(
-            deviation * random_normal(seed, static_cast<std::uint64_t>(place.offset + i)));
+        weights.at(place)[i] = static_cast<Real>(initial_weight(seed, place.offset + i, deviation));
     });
-  };
-  const double depth = 1.0 / std::sqrt(2.0 * static_cast<double>(plan.visits.size()));
-  const auto by_inputs = [](const tensor_place& place) {
-    return 1.0 / std::sqrt(3.0 * static_cast<double>(place.columns));
-  };
-  for_each_tensor(plan, [&](const std::string& name, const tensor_place& place) {
-    if (place.offset >= plan.matrix_elements) {  // a gain
-      std::fill_n(weights.at(place), place.count(), Real(1));
-    } else if (name == "embedding") {
-      fill(place, 1.0 / std::sqrt(static_cast<double>(place.columns)));
-    } else {
-      const bool to_residual = name.ends_with("output") || name.ends_with("down");
-      fill(place, by_inputs(place) * (to_residual ? depth : 1.0));
-    }
   });
 }
 

@@ -50,7 +50,7 @@ class workspace {
       : shared_(plan.layers.size()) {
     detail::arena_writer measure(nullptr);
     place(plan, tokens, measure);
-    memory_ = allocate(run, measure.bytes());
+    memory_ = allocate(run, measure.bytes(), "workspace");
     detail::arena_writer writer(memory_.data());
     place(plan, tokens, writer);
   }

@@ -22,7 +22,29 @@
 
 namespace smelt {
 
-/// What the update of one step needs; the corrections are 1 - beta^t, computed once on the host.
+/// What stays over a run.
+struct adamw_setting {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+  double clip_norm = 1.0;  // of the whole gradient; 0 for no clipping
+};
+
+/// What changes with the step; on a device it lies in its memory, so that a graph can be replayed.
+template <class Real>
+struct adamw_rates {
+  Real learning_rate;
+  Real correction1;  // 1 - beta1^t, t counted from 1
+  Real correction2;
+
+  adamw_rates(const adamw_setting& setting, double learning_rate_, std::int64_t step)
+      : learning_rate(static_cast<Real>(learning_rate_)),
+        correction1(static_cast<Real>(1.0 - std::pow(setting.beta1, static_cast<double>(step)))),
+        correction2(static_cast<Real>(1.0 - std::pow(setting.beta2, static_cast<double>(step)))) {}
+};
+
+/// The numbers of one update in the type it is computed in.
 template <class Real>
 struct adamw_coefficients {
   Real learning_rate;
@@ -34,17 +56,33 @@ struct adamw_coefficients {
   Real correction2;
   Real gradient_scale;  // the clip factor
 
-  adamw_coefficients(double learning_rate_, double beta1_, double beta2_, double epsilon_,
-                     double weight_decay_, std::int64_t step, double gradient_scale_)
-      : learning_rate(static_cast<Real>(learning_rate_)),
-        beta1(static_cast<Real>(beta1_)),
-        beta2(static_cast<Real>(beta2_)),
-        epsilon(static_cast<Real>(epsilon_)),
-        weight_decay(static_cast<Real>(weight_decay_)),
-        correction1(static_cast<Real>(1.0 - std::pow(beta1_, static_cast<double>(step)))),
-        correction2(static_cast<Real>(1.0 - std::pow(beta2_, static_cast<double>(step)))),
-        gradient_scale(static_cast<Real>(gradient_scale_)) {}
+  /// The run's constants; rates and clip factor follow where a step knows them.
+  explicit adamw_coefficients(const adamw_setting& setting)
+      : learning_rate(0),
+        beta1(static_cast<Real>(setting.beta1)),
+        beta2(static_cast<Real>(setting.beta2)),
+        epsilon(static_cast<Real>(setting.epsilon)),
+        weight_decay(static_cast<Real>(setting.weight_decay)),
+        correction1(1),
+        correction2(1),
+        gradient_scale(1) {}
+  /// Of one step: squares is the sum of squares of the whole gradient.
+  template <class Statistic>
+  SMELT_HD void begin_step(const adamw_rates<Real>& rates, Statistic squares, Statistic clip_norm) {
+    learning_rate = rates.learning_rate;
+    correction1 = rates.correction1;
+    correction2 = rates.correction2;
+    const Statistic norm = std::sqrt(squares);
+    gradient_scale = static_cast<Real>(
+        clip_norm > Statistic(0) && norm > clip_norm ? clip_norm / norm : Statistic(1));
+  }
 };
+
+/// Whether a step may change weights: a sum that is Inf or NaN would spoil all of them.
+template <class Statistic>
+SMELT_HD bool step_is_finite(Statistic squares, Statistic loss_sum) {
+  return squares - squares == Statistic(0) && loss_sum - loss_sum == Statistic(0);
+}
 
 /// The arithmetic of one parameter; moments are updated in place, the new weight is returned.
 template <class Real>
@@ -59,28 +97,38 @@ SMELT_HD Real adamw_element(Real weight, Real gradient, Real& first, Real& secon
 
 inline namespace host_backend {
 
-/// Sum of squares of `count` elements, in double, over fixed blocks: the same on any threads.
-template <class Compute, class Real = real_of<Compute>>
-double sum_of_squares(const host<Compute>& run, const real_of<Compute>* values,
-                      std::int64_t count) {
-  return sum_over_blocks<double>(run.threads(), count, [&](std::int64_t begin, std::int64_t end) {
-    return lane_sum<double>(end - begin, [=](std::int64_t i) {
-      const double value = static_cast<double>(values[begin + i]);
-      return value * value;
-    });
-  });
+/// *squares = sum of squares of `count` elements, in double over fixed blocks: the same on any
+/// number of threads.
+template <class Compute>
+void sum_of_squares(const host<Compute>& run, const real_of<Compute>* values, std::int64_t count,
+                    typename host<Compute>::statistic* squares) {
+  *squares =
+      sum_over_blocks<double>(run.threads(), count, [&](std::int64_t begin, std::int64_t end) {
+        return lane_sum<double>(end - begin, [=](std::int64_t i) {
+          const double value = static_cast<double>(values[begin + i]);
+          return value * value;
+        });
+      });
 }
 
 /// Updates `count` weights and moments; where products run in bf16, `copy` receives the rounded
-/// weights, otherwise it is ignored.
-template <class Compute, class Real = real_of<Compute>>
-void adamw_update(const host<Compute>& run, const adamw_coefficients<real_of<Compute>>& c,
-                  std::int64_t count, real_of<Compute>* weights, const real_of<Compute>* gradients,
+/// weights, otherwise it is ignored. Does nothing unless the gradient's sum of squares and the loss
+/// are finite, so that a step that went wrong leaves its weights alone.
+template <class Compute>
+void adamw_update(const host<Compute>& run, const adamw_setting& setting,
+                  const adamw_rates<real_of<Compute>>* rates,
+                  const typename host<Compute>::statistic* squares,
+                  const typename host<Compute>::statistic* loss_sum, std::int64_t count,
+                  real_of<Compute>* weights, const real_of<Compute>* gradients,
                   real_of<Compute>* first, real_of<Compute>* second, Compute* copy) {
+  using real = real_of<Compute>;
+  if (!step_is_finite(*squares, *loss_sum)) return;
+  adamw_coefficients<real> c(setting);
+  c.begin_step(*rates, *squares, setting.clip_norm);
   for_each_block(run, count, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       weights[i] = adamw_element(weights[i], gradients[i], first[i], second[i], c);
-    if constexpr (!std::is_same_v<Compute, Real>)
+    if constexpr (!std::is_same_v<Compute, real>)
       for (std::int64_t i = begin; i < end; ++i) copy[i] = static_cast<Compute>(weights[i]);
   });
 }

@@ -39,6 +39,70 @@ SMELT_HD inline std::int64_t attended_keys(std::int64_t query, std::int64_t key_
   return causal < keys ? causal : keys;
 }
 
+/// A tile [begin, end) of tokens, and the segment that it is cut from.
+struct attention_tile {
+  std::int64_t segment_begin = 0, segment_end = 0;
+  std::int64_t begin = 0, end = 0;
+};
+
+/// The tiles of a slot one after the other, on host and device (where the offsets are the
+/// device's).
+class attention_tile_walk {
+ public:
+  SMELT_HD attention_tile_walk(const segments& documents, std::int64_t slot, std::int64_t tile)
+      : attention_tile_walk(documents, slot, tile, segment_of(documents, slot * tile)) {}
+  /// The same for somebody who has found segment_of(documents, slot * tile).
+  SMELT_HD attention_tile_walk(const segments& documents, std::int64_t slot, std::int64_t tile,
+                               std::int64_t segment)
+      : documents_(documents), tile_(tile), first_token_(slot * tile), segment_(segment) {
+    const std::int64_t tokens = documents.tokens();
+    last_token_ = first_token_ + tile < tokens ? first_token_ + tile : tokens;
+    enter();
+  }
+
+  /// The segment that holds a token: the last one that begins at or before it.
+  static SMELT_HD std::int64_t segment_of(const segments& documents, std::int64_t token) {
+    // Below `low` segments begin at or before it, from `high` on they begin after it.
+    std::int64_t low = 0, high = documents.count + 1;
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      if (documents.offsets[middle] <= token)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low - 1;
+  }
+
+  /// Stores the next tile; false where there is none.
+  SMELT_HD bool next(attention_tile& tile) {
+    for (; segment_ < documents_.count && at_.segment_begin < last_token_; ++segment_, enter()) {
+      if (at_.begin >= at_.segment_end || at_.begin >= last_token_) continue;
+      at_.end = at_.begin + tile_ < at_.segment_end ? at_.begin + tile_ : at_.segment_end;
+      tile = at_;
+      at_.begin += tile_;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  // Where the tiles of the segment begin inside the slot; those before it belong to earlier slots.
+  SMELT_HD void enter() {
+    if (segment_ >= documents_.count) return;
+    at_.segment_begin = documents_.begin(segment_);
+    at_.segment_end = at_.segment_begin + documents_.length(segment_);
+    const std::int64_t before = first_token_ - at_.segment_begin;
+    at_.begin = at_.segment_begin + (before > 0 ? (before + tile_ - 1) / tile_ * tile_ : 0);
+  }
+
+  segments documents_;
+  std::int64_t tile_;
+  std::int64_t first_token_, last_token_ = 0;
+  std::int64_t segment_;
+  attention_tile at_;
+};
+
 inline namespace host_backend {
 
 /// Slots of a batch.
@@ -58,19 +122,8 @@ inline std::int64_t attention_longest(const segments& documents, std::int64_t ti
 template <class Body>
 void for_each_attention_tile(const segments& documents, std::int64_t slot, std::int64_t tile,
                              Body&& body) {
-  const std::int64_t first_token = slot * tile;
-  const std::int64_t last_token = std::min(documents.tokens(), first_token + tile);
-  const std::int64_t* const past = documents.offsets + documents.count + 1;
-  // The segment that holds first_token: the last one that begins at or before it.
-  std::int64_t s = std::upper_bound(documents.offsets, past, first_token) - documents.offsets - 1;
-  for (; s < documents.count && documents.begin(s) < last_token; ++s) {
-    const std::int64_t begin = documents.begin(s);
-    const std::int64_t end = begin + documents.length(s);
-    // Tiles before the slot belong to an earlier one.
-    const std::int64_t skipped = begin < first_token ? (first_token - begin + tile - 1) / tile : 0;
-    for (std::int64_t t = begin + skipped * tile; t < std::min(end, last_token); t += tile)
-      body(begin, end, t, std::min(end, t + tile));
-  }
+  attention_tile_walk walk(documents, slot, tile);
+  for (attention_tile at; walk.next(at);) body(at.segment_begin, at.segment_end, at.begin, at.end);
 }
 
 }  // namespace host_backend

@@ -14,8 +14,10 @@
 // same sequences as 1 x 32 and as 32 x 1 give the same loss and gradient, and sums over
 // micro-batches need no further scale.
 //
-//   d objective / d p[n, e] = c_b E assignments_e / (G top_k total)   for every n of the group
-//   d objective / d logits  = 2 c_z logsumexp p / total
+//   d objective / d p[n, e] = share c_b E assignments_e / (G top_k total)   for n of the group
+//   d objective / d logits  = share 2 c_z logsumexp p / total
+//
+// A visit's share is 1 / (MoE visits), so that a looped model and its Baseline weigh them alike.
 //
 // Both flow through route_backward. Evaluation does not call this op, so it counts nothing.
 // Source: Switch Transformer (balance), ST-MoE (z); paper section 1 leaves the loss open.
@@ -39,24 +41,18 @@ struct balance_setting {
   std::int64_t total_tokens = 1;  // tokens of the whole step: all micro-batches, all ranks
   double balance_coefficient = 0.01;
   double z_coefficient = 0.001;
+  double share = 1.0;  // of the objective and of the sums that this visit carries
 
   SMELT_HD std::int64_t groups(std::int64_t tokens) const {
     return (tokens + group_tokens - 1) / group_tokens;
   }
 };
 
-/// A share of the step's losses; shares of micro-batches and ranks add up.
-struct balance_losses {
-  double load_balance = 0.0;  // 1 over a whole step in balance, whatever the coefficient
-  double router_z = 0.0;
-  double objective = 0.0;  // what the training loss gains: coefficients applied
-
-  balance_losses& operator+=(const balance_losses& other) {
-    load_balance += other.load_balance;
-    router_z += other.router_z;
-    objective += other.objective;
-    return *this;
-  }
+/// Sums of the step's losses, of a policy's statistic type; visits, micro-batches and ranks add up.
+template <class Statistic>
+struct balance_sums {
+  Statistic load_balance = 0;  // 1 over a whole step in balance, whatever the coefficient
+  Statistic router_z = 0;
 };
 
 inline namespace host_backend {
@@ -72,36 +68,38 @@ inline constexpr std::int64_t balance_chunk_tokens = 256;
 ///   probabilities [N, E], chosen [N, top_k], logsumexp [N]: as route_forward wrote them
 ///   dprobabilities [groups, E]: overwritten
 ///   expert_counts [E]: the visit's record of assignments, added to; zero it where a step begins
+///   sums: the visit's share of both losses is added, without their coefficients
 template <class Compute>
-balance_losses balance_forward(const host<Compute>& run,
-                               matrix_view<const typename host<Compute>::real> probabilities,
-                               const std::int32_t* chosen,
-                               const typename host<Compute>::real* logsumexp, std::int64_t top_k,
-                               const balance_setting& setting,
-                               typename host<Compute>::real* dprobabilities,
-                               std::int64_t* expert_counts) {
+void balance_forward(const host<Compute>& run,
+                     matrix_view<const typename host<Compute>::real> probabilities,
+                     const std::int32_t* chosen, const typename host<Compute>::real* logsumexp,
+                     std::int64_t top_k, const balance_setting& setting,
+                     typename host<Compute>::real* dprobabilities, std::int64_t* expert_counts,
+                     balance_sums<typename host<Compute>::statistic>* sums) {
   using Real = typename host<Compute>::real;
   const std::int64_t tokens = probabilities.rows;
   const std::int64_t experts = probabilities.columns;
   const std::int64_t groups = setting.groups(tokens);
-  // Chunks never cross a group: each group has the same number of chunks, some perhaps empty.
-  const std::int64_t chunk = std::min(setting.group_tokens, host_detail::balance_chunk_tokens);
-  const std::int64_t group_chunks = (setting.group_tokens + chunk - 1) / chunk;
+  // Chunks never cross a group: each group has the same number of chunks, some perhaps empty. A
+  // group may be set larger than the batch is.
+  const std::int64_t largest = std::max<std::int64_t>(1, std::min(setting.group_tokens, tokens));
+  const std::int64_t chunk = std::min(largest, host_detail::balance_chunk_tokens);
+  const std::int64_t group_chunks = (largest + chunk - 1) / chunk;
 
   // Per chunk E sums of probabilities, then E counts; both exact enough in double.
   double* partials = thread_scratch<double, host_detail::balance_partials>(
       groups * (group_chunks * 2 * experts + 1));
   double* group_losses = partials + groups * group_chunks * 2 * experts;
   for_each_block(run, groups * group_chunks, 1, [&](std::int64_t index, std::int64_t) {
-    double* sums = partials + index * 2 * experts;
-    double* counts = sums + experts;
-    std::fill_n(sums, 2 * experts, 0.0);
+    double* expert_sums = partials + index * 2 * experts;
+    double* counts = expert_sums + experts;
+    std::fill_n(expert_sums, 2 * experts, 0.0);
     const std::int64_t group = index / group_chunks;
     const std::int64_t first = group * setting.group_tokens + index % group_chunks * chunk;
     const std::int64_t last = std::min({first + chunk, (group + 1) * setting.group_tokens, tokens});
     for (std::int64_t n = first; n < last; ++n) {
       const Real* row = probabilities.row(n);
-      for (std::int64_t e = 0; e < experts; ++e) sums[e] += static_cast<double>(row[e]);
+      for (std::int64_t e = 0; e < experts; ++e) expert_sums[e] += static_cast<double>(row[e]);
       for (std::int64_t k = 0; k < top_k; ++k) counts[chosen[n * top_k + k]] += 1.0;
     }
   });
@@ -121,44 +119,42 @@ balance_losses balance_forward(const host<Compute>& run,
       const double fraction = count / (size * static_cast<double>(top_k));
       loss += fraction * (sum / size);
       // size / total is the group's weight, 1 / size comes from the mean.
-      dprobabilities[group * experts + e] = static_cast<Real>(
-          setting.balance_coefficient * static_cast<double>(experts) * fraction / total);
+      dprobabilities[group * experts + e] =
+          static_cast<Real>(setting.share * setting.balance_coefficient *
+                            static_cast<double>(experts) * fraction / total);
       // The first chunk keeps the group's counts for the record below.
       partials[group * group_chunks * 2 * experts + experts + e] = count;
     }
     group_losses[group] = static_cast<double>(experts) * loss * (size / total);
   });
 
-  balance_losses losses;
   for (std::int64_t group = 0; group < groups; ++group) {
-    losses.load_balance += group_losses[group];
+    sums->load_balance += setting.share * group_losses[group];
     const double* counts = partials + group * group_chunks * 2 * experts + experts;
     for (std::int64_t e = 0; e < experts; ++e)
       expert_counts[e] += static_cast<std::int64_t>(counts[e]);
   }
-  losses.router_z = sum_over_blocks<double>(run.threads(), tokens,
-                                            [&](std::int64_t begin, std::int64_t end) {
-                                              double sum = 0.0;
-                                              for (std::int64_t n = begin; n < end; ++n) {
-                                                const double value =
-                                                    static_cast<double>(logsumexp[n]);
-                                                sum += value * value;
-                                              }
-                                              return sum;
-                                            }) /
-                    total;
-  losses.objective =
-      setting.balance_coefficient * losses.load_balance + setting.z_coefficient * losses.router_z;
-  return losses;
+  const double squares =
+      sum_over_blocks<double>(run.threads(), tokens, [&](std::int64_t begin, std::int64_t end) {
+        double sum = 0.0;
+        for (std::int64_t n = begin; n < end; ++n) {
+          const double value = static_cast<double>(logsumexp[n]);
+          sum += value * value;
+        }
+        return sum;
+      });
+  sums->router_z += setting.share * squares / total;
 }
+
+}  // namespace host_backend
 
 /// The last argument of route_backward, from what balance_forward wrote and read.
 template <class Real>
 router_gradient<Real> balance_backward(const balance_setting& setting, const Real* dprobabilities,
                                        const Real* logsumexp) {
   return {dprobabilities, setting.group_tokens, logsumexp,
-          static_cast<Real>(setting.z_coefficient / static_cast<double>(setting.total_tokens))};
+          static_cast<Real>(setting.share * setting.z_coefficient /
+                            static_cast<double>(setting.total_tokens))};
 }
 
-}  // namespace host_backend
 }  // namespace smelt

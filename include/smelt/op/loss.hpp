@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "smelt/exec/host_device.hpp"
 #include "smelt/exec/matmul.hpp"
 #include "smelt/exec/matrix.hpp"
 #include "smelt/exec/policy.hpp"
@@ -37,6 +38,13 @@ struct head_workspace {
   real_of<Compute>* target_logit = nullptr;  // [N]
 };
 
+/// One element of dlogits: factor is scale / sum of the row, at_target is scale at the target and 0
+/// elsewhere.
+template <class Real>
+SMELT_HD Real head_gradient(Real logit, Real maximum, Real factor, Real at_target) {
+  return exponential(logit - maximum) * factor - at_target;
+}
+
 inline namespace host_backend {
 
 namespace host_detail {
@@ -52,13 +60,15 @@ void extend_row(const Real* logits, std::int64_t count, Real& maximum, Real& sum
 }
 }  // namespace host_detail
 
-/// Cross-entropy (nats) summed over the positions that count. With `gradient`, dx [N, H] is
-/// overwritten and dweights [V, H] added to, both for loss_sum * scale; without, they may be empty.
+/// Cross-entropy (nats) summed over the positions that count, added to *loss_sum. With a gradient,
+/// dx [N, H] is overwritten and dweights [V, H] added to, both for the sum times *scale; without,
+/// scale is null and the two may be empty.
 template <class Compute, class Real = real_of<Compute>>
-double head_loss(const host<Compute>& run, matrix_view<const Compute> x,
-                 matrix_view<const Compute> weights, const std::int32_t* targets, bool gradient,
-                 double scale, const head_workspace<Compute>& work, matrix_view<Real> dx,
-                 matrix_view<Real> dweights) {
+void head_loss(const host<Compute>& run, matrix_view<const Compute> x,
+               matrix_view<const Compute> weights, const std::int32_t* targets,
+               const real_of<Compute>* scale, const head_workspace<Compute>& work,
+               matrix_view<real_of<Compute>> dx, matrix_view<real_of<Compute>> dweights,
+               typename host<Compute>::statistic* loss_sum) {
   const std::int64_t tokens = x.rows;
   const std::int64_t vocabulary = weights.rows;
   const std::int64_t chunk = std::min(vocabulary, head_chunk);
@@ -82,7 +92,7 @@ double head_loss(const host<Compute>& run, matrix_view<const Compute> x,
       }
     });
   }
-  const double loss_sum =
+  *loss_sum +=
       sum_over_blocks<double>(run.threads(), tokens, [&](std::int64_t begin, std::int64_t end) {
         double part = 0.0;
         for (std::int64_t n = begin; n < end; ++n)
@@ -92,7 +102,7 @@ double head_loss(const host<Compute>& run, matrix_view<const Compute> x,
                     static_cast<double>(work.target_logit[n]);
         return part;
       });
-  if (!gradient) return loss_sum;
+  if (scale == nullptr) return;
 
   for (std::int64_t first = 0; first < vocabulary; first += chunk) {
     const std::int64_t last = std::min(vocabulary, first + chunk);
@@ -112,14 +122,13 @@ double head_loss(const host<Compute>& run, matrix_view<const Compute> x,
           continue;
         }
         const Real top = work.maximum[n];
-        const Real factor = static_cast<Real>(scale) / work.sum[n];
+        const Real factor = *scale / work.sum[n];
         // The target is singled out before the row is overwritten: dlogits may be logits.
         const std::int64_t hit = targets[n] - first;
         const bool has_target = hit >= 0 && hit < last - first;
-        const Real at_target =
-            has_target ? exponential(row[hit] - top) * factor - static_cast<Real>(scale) : Real{};
+        const Real at_target = has_target ? head_gradient(row[hit], top, factor, *scale) : Real{};
         for (std::int64_t j = 0; j < last - first; ++j)
-          out[j] = static_cast<Compute>(exponential(row[j] - top) * factor);
+          out[j] = static_cast<Compute>(head_gradient(row[j], top, factor, Real(0)));
         if (has_target) out[hit] = static_cast<Compute>(at_target);
       }
     });
@@ -127,7 +136,6 @@ double head_loss(const host<Compute>& run, matrix_view<const Compute> x,
             first == 0 ? into::overwrite : into::accumulate);
     product(run, transposed(dlogits), x, dweights.rows_between(first, last), into::accumulate);
   }
-  return loss_sum;
 }
 
 }  // namespace host_backend

@@ -10,10 +10,24 @@
 
 #include <cstdint>
 
+#include "smelt/exec/host_device.hpp"
 #include "smelt/exec/matrix.hpp"
 #include "smelt/exec/policy.hpp"
 
 namespace smelt {
+
+/// One element of the stream after an update.
+template <class Real>
+SMELT_HD Real residual_element(Real x, Real scale, Real update) {
+  return x + scale * update;
+}
+
+/// One element, multiplied in Real and converted.
+template <class Out, class In, class Real>
+SMELT_HD Out scaled_element(In value, Real scale) {
+  return static_cast<Out>(scale * static_cast<Real>(value));
+}
+
 inline namespace host_backend {
 
 /// y = x + scale * update; y may be x.
@@ -25,7 +39,8 @@ void residual_add(const host<Compute>& run, matrix_view<const Real> x, real_of<C
       const Real* from = x.row(n);
       const Real* change = update.row(n);
       Real* to = y.row(n);
-      for (std::int64_t j = 0; j < x.columns; ++j) to[j] = from[j] + scale * change[j];
+      for (std::int64_t j = 0; j < x.columns; ++j)
+        to[j] = residual_element(from[j], scale, change[j]);
     }
   });
 }
@@ -34,13 +49,11 @@ void residual_add(const host<Compute>& run, matrix_view<const Real> x, real_of<C
 template <class Compute, class In, class Out>
 void scaled(const host<Compute>& run, matrix_view<const In> in, real_of<Compute> scale,
             matrix_view<Out> out) {
-  using real = real_of<Compute>;
   for_each_block(run, in.rows, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
       const In* from = in.row(n);
       Out* to = out.row(n);
-      for (std::int64_t j = 0; j < in.columns; ++j)
-        to[j] = static_cast<Out>(scale * static_cast<real>(from[j]));
+      for (std::int64_t j = 0; j < in.columns; ++j) to[j] = scaled_element<Out>(from[j], scale);
     }
   });
 }

@@ -64,6 +64,17 @@ void rope_table_values(Real* cosines, Real* sines, std::int64_t max_positions,
   }
 }
 
+namespace detail {
+inline void check_rope(std::int64_t columns, std::int64_t column_stride, std::int64_t head_dim) {
+  if (head_dim > 0 && head_dim % 2 == 0 && columns % head_dim == 0 && column_stride == 1) return;
+  throw error(
+      "rope_rotate: expected row-major x whose width is a multiple of an even head size,"
+      " found width " +
+      std::to_string(columns) + " and head size " + std::to_string(head_dim) +
+      "; use an even head size");
+}
+}  // namespace detail
+
 inline namespace host_backend {
 
 /// Rotates every head of every row of x. positions[t] must lie inside the tables; throws for a head
@@ -73,12 +84,7 @@ void rope_rotate(const host<Compute>& run, matrix_view<real_of<Compute>> x, std:
                  const std::int32_t* positions, const real_of<Compute>* cosines,
                  const real_of<Compute>* sines, rope_direction direction) {
   using real = real_of<Compute>;
-  if (head_dim <= 0 || head_dim % 2 != 0 || x.columns % head_dim != 0 || x.column_stride != 1)
-    throw error(
-        "rope_rotate: expected row-major x whose width is a multiple of an even head size,"
-        " found width " +
-        std::to_string(x.columns) + " and head size " + std::to_string(head_dim) +
-        "; use an even head size");
+  detail::check_rope(x.columns, x.column_stride, head_dim);
   const std::int64_t half = head_dim / 2;
   const real sign = direction == rope_direction::forward ? real(1) : real(-1);
   const std::int64_t block = std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, x.columns));

@@ -53,6 +53,10 @@ SMELT_HD Real softmax_row(Real* row, std::int64_t count) {
   return largest + std::log(sum);
 }
 
+/// What a NaN ranks as. A constant: device code may not call the function that makes it.
+template <class Real>
+inline constexpr Real below_every_number = -std::numeric_limits<Real>::infinity();
+
 /// The top_k largest of a row, descending, ties to the lowest index; NaN ranks below everything.
 /// Whatever the row holds, the indices are top_k distinct ones in [0, count). Also writes their
 /// values. Insertion into a sorted list: after the first few elements almost none passes the test
@@ -60,7 +64,7 @@ SMELT_HD Real softmax_row(Real* row, std::int64_t count) {
 template <class Real>
 SMELT_HD void top_k_of_row(const Real* row, std::int64_t count, std::int64_t top_k,
                            std::int32_t* chosen, Real* values) {
-  constexpr Real lowest = -std::numeric_limits<Real>::infinity();
+  constexpr Real lowest = below_every_number<Real>;
   // The new element wanders up from the list's end by exchanges without a branch: where it stops is
   // a coin toss that a processor cannot foresee. Only a strictly smaller value gives way, as an
   // equal one came earlier and has the lower index.
@@ -104,13 +108,25 @@ SMELT_HD void renormalize_row(Real* weights, std::int64_t top_k) {
   for (std::int64_t k = 0; k < top_k; ++k) weights[k] *= scale;
 }
 
+/// dp of a chosen expert: mean is sum_j dw_j w_j and scale 1 / s, or 0 and 1 where not
+/// renormalised.
+template <class Real>
+SMELT_HD Real route_choice_gradient(Real dweight, Real mean, Real scale) {
+  return (dweight - mean) * scale;
+}
+
+/// Gradient of one logit but for the share of a choice; dbalance is 0 without a balancing loss.
+template <class Real>
+SMELT_HD Real route_logit_gradient(Real probability, Real dbalance, Real inner, Real z) {
+  return probability * (dbalance - inner + z);
+}
+
 /// Gradient of one token's logits. dbalance [E] may be null; z = 2 * z_factor * logsumexp.
 template <class Real>
 SMELT_HD void route_backward_row(const Real* probabilities, std::int64_t experts,
                                  const std::int32_t* chosen, const Real* weights,
                                  const Real* dweights, std::int64_t top_k, bool renormalize,
                                  const Real* dbalance, Real z, Real* dlogits) {
-  // dp at the chosen experts is (dw_k - mean) * scale.
   Real mean = Real(0);
   Real scale = Real(1);
   if (renormalize) {
@@ -123,17 +139,19 @@ SMELT_HD void route_backward_row(const Real* probabilities, std::int64_t experts
   }
   Real inner = Real(0);  // sum_i p_i dp_i
   for (std::int64_t k = 0; k < top_k; ++k)
-    inner += probabilities[chosen[k]] * ((dweights[k] - mean) * scale);
+    inner += probabilities[chosen[k]] * route_choice_gradient(dweights[k], mean, scale);
   if (dbalance != nullptr) {
     inner +=
         lane_sum<Real>(experts, [&](std::int64_t e) { return probabilities[e] * dbalance[e]; });
     for (std::int64_t e = 0; e < experts; ++e)
-      dlogits[e] = probabilities[e] * (dbalance[e] - inner + z);
+      dlogits[e] = route_logit_gradient(probabilities[e], dbalance[e], inner, z);
   } else {
-    for (std::int64_t e = 0; e < experts; ++e) dlogits[e] = probabilities[e] * (z - inner);
+    for (std::int64_t e = 0; e < experts; ++e)
+      dlogits[e] = route_logit_gradient(probabilities[e], Real(0), inner, z);
   }
   for (std::int64_t k = 0; k < top_k; ++k)
-    dlogits[chosen[k]] += probabilities[chosen[k]] * ((dweights[k] - mean) * scale);
+    dlogits[chosen[k]] +=
+        probabilities[chosen[k]] * route_choice_gradient(dweights[k], mean, scale);
 }
 
 inline namespace host_backend {

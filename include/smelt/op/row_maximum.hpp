@@ -12,13 +12,17 @@
 
 namespace smelt {
 
+/// What no element of a row lies below. A constant: in device code its expression is not one.
+template <class Real>
+inline constexpr Real below_rows = -std::numeric_limits<Real>::infinity();
+
 /// Largest of row[0, count); -infinity for an empty row. NaN is passed over, never returned: a
 /// softmax meets it again when it takes the exponential.
 template <class Real>
 SMELT_HD inline Real row_maximum(const Real* row, std::int64_t count) {
   constexpr std::int64_t lanes = 32;
   Real lane[lanes];
-  for (std::int64_t l = 0; l < lanes; ++l) lane[l] = -std::numeric_limits<Real>::infinity();
+  for (std::int64_t l = 0; l < lanes; ++l) lane[l] = below_rows<Real>;
   std::int64_t j = 0;
   for (; j + lanes <= count; j += lanes)
     for (std::int64_t l = 0; l < lanes; ++l) lane[l] = lane[l] < row[j + l] ? row[j + l] : lane[l];

@@ -8,65 +8,29 @@
 //
 // The mean is over the tokens of the whole step, so 32 micro-batches of one sequence give the same
 // loss and gradient as one of 32 (with balancing groups of a sequence, also the auxiliary ones).
-// A step allocates nothing. Source: paper section 4; constants that it does not print are options.
+// A step allocates nothing. submit() and finish() take step() apart: the host may prepare and
+// submit the next step while a device is still at work on the last. Source: paper section 4;
+// constants that it does not print are options.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "smelt/budget/memory.hpp"
 #include "smelt/error.hpp"
+#include "smelt/exec/captured.hpp"
 #include "smelt/model/backward.hpp"
 #include "smelt/op/adamw.hpp"
 #include "smelt/train/batch.hpp"
-#include "smelt/train/schedule.hpp"
+#include "smelt/train/step_memory.hpp"
+#include "smelt/train/step_report.hpp"
 
 namespace smelt {
-
-/// How to train. The defaults are usual choices; the paper names AdamW and no constants.
-struct training_options {
-  std::int64_t batch_tokens = 4096;  // room for the largest micro-batch
-  warmup_stable_decay schedule{};
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;              // of matrices; gains do not decay
-  double clip_norm = 1.0;                 // of the whole gradient; 0 for no clipping
-  double balance_coefficient = 0.01;      // of the load-balancing loss
-  double z_coefficient = 0.001;           // of the router z-loss
-  std::int64_t balance_group_tokens = 0;  // consecutive tokens that balance; 0: a micro-batch
-
-  void check() const {
-    schedule.check();
-    if (batch_tokens < 1)
-      throw error("training_options.batch_tokens: expected at least 1, found " +
-                  std::to_string(batch_tokens));
-    if (clip_norm < 0.0 || balance_coefficient < 0.0 || z_coefficient < 0.0 || weight_decay < 0.0 ||
-        balance_group_tokens < 0)
-      throw error(
-          "training_options: clip_norm, weight_decay, the coefficients and balance_group_tokens "
-          "must not be negative; 0 switches each off");
-  }
-};
-
-/// What one step did.
-struct step_report {
-  std::int64_t step = 0;      // counted from 0
-  std::int64_t tokens = 0;    // of the step, targets or not
-  double loss = 0.0;          // mean cross-entropy of the counted tokens, nats
-  double load_balance = 0.0;  // 1 at balance
-  double router_z = 0.0;
-  double gradient_norm = 0.0;  // before clipping
-  double learning_rate = 0.0;
-};
-
-/// Loss of a batch without training on it.
-struct evaluation {
-  double loss_sum = 0.0;    // nats
-  std::int64_t tokens = 0;  // that counted
-};
 
 template <has_head Model, class Policy>
 class trainer {
@@ -74,15 +38,19 @@ class trainer {
   using compute = typename Policy::compute;
   using real = real_of<compute>;
 
-  trainer(const Policy& run, const training_options& options, std::uint64_t seed)
+  trainer(const Policy& run, const training_options& options, std::uint64_t seed) try
       : run_(run),
         options_(options),
+        adamw_{options.beta1, options.beta2, options.epsilon, options.weight_decay,
+               options.clip_norm},
         state_((options.check(), run), plan_of<Model>(), options.batch_tokens, seed),
-        first_moments_(run, state_.plan),
-        second_moments_(run, state_.plan) {
-    for (const layer_plan& layer : state_.plan.layers)
-      counts_stride_ = std::max(counts_stride_, layer.ffn.experts);
-    expert_counts_.resize(static_cast<std::size_t>(state_.plan.moe_visits() * counts_stride_));
+        first_moments_(run, state_.plan, "optimizer"),
+        second_moments_(run, state_.plan, "optimizer"),
+        counts_stride_(most_experts(state_.plan)),
+        memory_(run, options.batch_tokens, state_.plan.moe_visits() * counts_stride_) {
+    last_counts_.resize(static_cast<std::size_t>(state_.plan.moe_visits() * counts_stride_));
+  } catch (const out_of_memory& e) {
+    throw out_of_memory(e.what() + plan_in_words(run, options.batch_tokens));
   }
 
   /// One step on one batch.
@@ -91,17 +59,43 @@ class trainer {
   /// One step on several micro-batches. Throws smelt::error, weights untouched, where a token lies
   /// outside the vocabulary or the loss is not a number.
   step_report step(std::span<const batch_view> micro_batches) {
-    const gradient_report found = accumulate(micro_batches);
-    step_report report;
-    report.step = steps_;
-    report.tokens = found.tokens;
-    report.loss = found.loss;
-    report.load_balance = found.losses.load_balance;
-    report.router_z = found.losses.router_z;
-    report.gradient_norm = found.norm;
-    report.learning_rate = options_.schedule.learning_rate(steps_);
-    update(report.learning_rate, found.norm);
+    submit(micro_batches);
+    return finish();
+  }
+
+  /// Begins a step; at most two may be unfinished. The batches are copied or done with on return.
+  void submit(const batch_view& batch) { submit(std::span(&batch, 1)); }
+  void submit(std::span<const batch_view> micro_batches) {
+    if (unfinished_ == most_unfinished_steps)
+      throw error("trainer.submit: " + std::to_string(unfinished_) +
+                  " steps are unfinished; call finish() first");
+    step_report& report = reports_[steps_ % static_cast<std::int64_t>(most_unfinished_steps)];
+    report = stage(micro_batches);
+    captured_(run_, key_, [&] {
+      gradient(micro_batches.size());
+      update();
+    });
+    memory_.collect(run_);
+    ++unfinished_;
     ++steps_;
+  }
+
+  /// Waits for the oldest unfinished step. Throws smelt::error where its loss or gradient is not a
+  /// number; such a step has changed no weight, and is not counted if none was submitted after it.
+  step_report finish() {
+    if (unfinished_ == 0) throw error("trainer.finish: no step is unfinished; call submit() first");
+    const std::int64_t index = steps_ - static_cast<std::int64_t>(unfinished_);
+    const gradient_report found = outcome(index);
+    step_report report = reports_[index % static_cast<std::int64_t>(most_unfinished_steps)];
+    --unfinished_;
+    report.loss = found.loss;
+    report.load_balance = found.load_balance;
+    report.router_z = found.router_z;
+    report.gradient_norm = found.norm;
+    if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm)) {
+      if (unfinished_ == 0) steps_ = index;
+      throw not_finite(index, found);
+    }
     return report;
   }
 
@@ -110,57 +104,40 @@ class trainer {
     std::int64_t tokens = 0;
     double loss = 0.0;
     double norm = 0.0;
-    balance_losses losses{};
+    double load_balance = 0.0;
+    double router_z = 0.0;
   };
   gradient_report accumulate(std::span<const batch_view> micro_batches) {
-    gradient_report report;
-    std::int64_t counted = 0;
-    for (const batch_view& batch : micro_batches) {
-      check(batch);
-      report.tokens += batch.tokens;
-      counted += batch.counted();
-    }
-    if (counted == 0)
-      throw error("step " + std::to_string(steps_) +
-                  ": no token of the batch has a target; feed documents of at least 2 tokens");
-    state_.gradients.zero();
-    std::fill(expert_counts_.begin(), expert_counts_.end(), 0);
-    router_losses losses;
-    losses.expert_counts = expert_counts_.data();
-    losses.counts_stride = counts_stride_;
-    losses.setting.total_tokens = report.tokens;
-    losses.setting.balance_coefficient = options_.balance_coefficient;
-    losses.setting.z_coefficient = options_.z_coefficient;
-    double loss_sum = 0.0;
-    for (const batch_view& batch : micro_batches) {
-      losses.setting.group_tokens =
-          options_.balance_group_tokens > 0 ? options_.balance_group_tokens : batch.tokens;
-      forward(run_, state_, batch);
-      loss_sum += backward(run_, state_, batch, 1.0 / static_cast<double>(counted), losses);
-    }
-    report.loss = loss_sum / static_cast<double>(counted);
-    report.losses = losses.sums;
-    report.norm =
-        std::sqrt(sum_of_squares(run_, state_.gradients.data(), state_.gradients.elements()));
-    if (!std::isfinite(report.loss) || !std::isfinite(report.norm))
-      throw error("step " + std::to_string(steps_) + ": loss " + in_words(report.loss) +
-                  " and gradient norm " + in_words(report.norm) +
-                  " must be finite; lower the learning rate or lengthen the warmup");
-    return report;
+    expect_finished("accumulate");
+    step_report& report = reports_[steps_ % static_cast<std::int64_t>(most_unfinished_steps)];
+    report = stage(micro_batches);
+    gradient(micro_batches.size());
+    memory_.collect(run_);
+    gradient_report found = outcome(steps_);
+    found.tokens = report.tokens;
+    if (!std::isfinite(found.loss) || !std::isfinite(found.norm)) throw not_finite(steps_, found);
+    return found;
   }
 
   /// Loss without gradient; counts in no statistic of training.
   evaluation evaluate(const batch_view& batch) {
+    expect_finished("evaluate");
     check(batch);
-    forward(run_, state_, batch);
-    return {evaluate_loss(run_, state_, batch), batch.counted()};
+    memory_.stage(run_, std::span(&batch, 1), 1.0, adamw_rates<real>(adamw_, 0.0, 1));
+    memory_.clear_sums(run_);
+    const batch_view here = memory_.batch(0);
+    forward(run_, state_, here);
+    evaluate_loss(run_, state_, here, &memory_.sums()->loss_sum);
+    memory_.collect(run_);
+    return {memory_.wait(run_).sums.loss_sum, batch.counted()};
   }
 
   std::int64_t steps() const { return steps_; }
   const model_plan& plan() const { return state_.plan; }
   model_state<Policy>& state() { return state_; }
-  /// Tokens that went to each expert in the last step: [MoE visits in order, expert_stride()].
-  std::span<const std::int64_t> expert_counts() const { return expert_counts_; }
+  /// Tokens that went to each expert in the last finished step: [MoE visits in order,
+  /// expert_stride()].
+  std::span<const std::int64_t> expert_counts() const { return last_counts_; }
   std::int64_t expert_stride() const { return counts_stride_; }
   /// The policy, e.g. to count FLOPs into.
   Policy& policy() { return run_; }
@@ -172,9 +149,98 @@ class trainer {
   std::int64_t workspace_bytes() const { return state_.work.bytes(); }
 
  private:
+  static std::int64_t most_experts(const model_plan& plan) {
+    std::int64_t most = 0;
+    for (const layer_plan& layer : plan.layers) most = std::max(most, layer.ffn.experts);
+    return most;
+  }
+
+  // Where memory ran out: what the type says it needs, so that the reader sees what to cut.
+  static std::string plan_in_words(const Policy& run, std::int64_t tokens) {
+    constexpr std::int64_t p = parameters<Model>;
+    constexpr auto compute_bytes = static_cast<std::int64_t>(sizeof(compute));
+    const std::int64_t copies = model_state<Policy>::has_copy ? compute_bytes * p : 0;
+    const std::int64_t activations = detail::activation_bytes<Model>(
+        tokens, compute_bytes, run.recompute() == recomputation::visits);
+    const auto words = [](const char* what, std::int64_t bytes) {
+      return std::string(what) + " " + std::to_string(bytes);
+    };
+    return "; the model's memory plan in bytes for " + std::to_string(tokens) +
+           " tokens: " + words("weights", 4 * p + copies) + ", " + words("gradients", 4 * p) +
+           ", " + words("optimizer", 8 * p) + ", " + words("activations", activations);
+  }
+
   // std::to_string writes the sign bit of a NaN, which means nothing.
   static std::string in_words(double value) {
     return std::isnan(value) ? "nan" : std::to_string(value);
+  }
+  static error not_finite(std::int64_t step, const gradient_report& found) {
+    return error("step " + std::to_string(step) + ": loss " + in_words(found.loss) +
+                 " and gradient norm " + in_words(found.norm) +
+                 " must be finite; lower the learning rate or lengthen the warmup");
+  }
+  void expect_finished(const char* who) const {
+    if (unfinished_ > 0)
+      throw error(std::string("trainer.") + who + ": " + std::to_string(unfinished_) +
+                  " steps are unfinished; call finish() first");
+  }
+
+  // Checks the inputs of a step and hands them to its memory; what is known before it runs.
+  step_report stage(std::span<const batch_view> micro_batches) {
+    step_report report;
+    std::int64_t counted = 0;
+    key_.clear();
+    for (const batch_view& batch : micro_batches) {
+      check(batch);
+      report.tokens += batch.tokens;
+      counted += batch.counted();
+      key_.push_back(batch.tokens);
+    }
+    if (counted == 0)
+      throw error("step " + std::to_string(steps_) +
+                  ": no token of the batch has a target; feed documents of at least 2 tokens");
+    report.step = steps_;
+    report.learning_rate = options_.schedule.learning_rate(steps_);
+    counted_[static_cast<std::size_t>(steps_) % most_unfinished_steps] = counted;
+    memory_.stage(run_, micro_batches, 1.0 / static_cast<double>(counted),
+                  adamw_rates<real>(adamw_, report.learning_rate, steps_ + 1));
+    return report;
+  }
+
+  // Loss, gradient and its sum of squares of what was staged; every size it uses is in key_.
+  void gradient(std::size_t micro_batches) {
+    state_.gradients.zero();
+    memory_.clear_sums(run_);
+    router_losses<Policy> losses;
+    losses.sums = &memory_.sums()->router;
+    losses.expert_counts = memory_.expert_counts();
+    losses.counts_stride = counts_stride_;
+    losses.setting.balance_coefficient = options_.balance_coefficient;
+    losses.setting.z_coefficient = options_.z_coefficient;
+    losses.setting.total_tokens = 0;
+    for (const std::int64_t tokens : key_) losses.setting.total_tokens += tokens;
+    for (std::size_t i = 0; i < micro_batches; ++i) {
+      const batch_view batch = memory_.batch(i);
+      losses.setting.group_tokens =
+          options_.balance_group_tokens > 0 ? options_.balance_group_tokens : batch.tokens;
+      forward(run_, state_, batch);
+      backward(run_, state_, batch, memory_.scale(), losses, &memory_.sums()->loss_sum);
+    }
+    sum_of_squares(run_, state_.gradients.data(), state_.gradients.elements(),
+                   &memory_.sums()->squares);
+  }
+
+  gradient_report outcome(std::int64_t step) {
+    const step_outcome& found = memory_.wait(run_);
+    std::copy(found.expert_counts.begin(), found.expert_counts.end(), last_counts_.begin());
+    gradient_report report;
+    report.loss =
+        found.sums.loss_sum /
+        static_cast<double>(counted_[static_cast<std::size_t>(step) % most_unfinished_steps]);
+    report.norm = std::sqrt(found.sums.squares);
+    report.load_balance = found.sums.router.load_balance;
+    report.router_z = found.sums.router.router_z;
+    return report;
   }
 
   void check(const batch_view& batch) const {
@@ -197,27 +263,33 @@ class trainer {
     }
   }
 
-  void update(double learning_rate, double norm) {
-    const double clip =
-        options_.clip_norm > 0.0 && norm > options_.clip_norm ? options_.clip_norm / norm : 1.0;
+  void update() {
     const auto run_update = [&](std::int64_t begin, std::int64_t end, double decay) {
-      const adamw_coefficients<real> c(learning_rate, options_.beta1, options_.beta2,
-                                       options_.epsilon, decay, steps_ + 1, clip);
-      adamw_update(run_, c, end - begin, state_.weights.data() + begin,
+      adamw_setting setting = adamw_;
+      setting.weight_decay = decay;
+      adamw_update(run_, setting, memory_.rates(), &memory_.sums()->squares,
+                   &memory_.sums()->loss_sum, end - begin, state_.weights.data() + begin,
                    state_.gradients.data() + begin, first_moments_.data() + begin,
                    second_moments_.data() + begin, state_.copy_data() + begin);
     };
-    run_update(0, state_.plan.matrix_elements, options_.weight_decay);
+    run_update(0, state_.plan.matrix_elements, adamw_.weight_decay);
     run_update(state_.plan.matrix_elements, state_.plan.elements, 0.0);
   }
 
   Policy run_;
   training_options options_;
+  adamw_setting adamw_;
   model_state<Policy> state_;
   tensor_arena<real, Policy> first_moments_;
   tensor_arena<real, Policy> second_moments_;
-  std::vector<std::int64_t> expert_counts_;
-  std::int64_t counts_stride_ = 0;
+  std::int64_t counts_stride_;
+  step_memory<Policy> memory_;
+  captured<Policy> captured_;
+  std::vector<std::int64_t> key_;  // tokens of each micro-batch: what the shapes of a step follow
+  std::array<step_report, most_unfinished_steps> reports_{};
+  std::array<std::int64_t, most_unfinished_steps> counted_{};
+  std::vector<std::int64_t> last_counts_;
+  std::size_t unfinished_ = 0;
   std::int64_t steps_ = 0;
 };
 

@@ -36,7 +36,7 @@ inline int cuda_device_count() {
 namespace cuda_detail {
 
 // "asked for 12 bytes of device memory, 34 of 56 are free"
-inline std::string out_of_memory(std::int64_t bytes, const char* purpose) {
+inline std::string no_memory(std::int64_t bytes, const char* purpose) {
   std::size_t free_bytes = 0, all_bytes = 0;
   static_cast<void>(cudaMemGetInfo(&free_bytes, &all_bytes));
   return "out of device memory: asked for " + std::to_string(bytes) + " bytes for " + purpose +
@@ -51,7 +51,7 @@ inline std::byte* device_bytes(std::int64_t bytes, const char* purpose) {
   const cudaError_t status = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
-    throw error(out_of_memory(bytes, purpose));
+    throw out_of_memory(no_memory(bytes, purpose));
   }
   check(status, "cudaMalloc of " + std::to_string(bytes) + " bytes for " + purpose);
   return static_cast<std::byte*>(memory);

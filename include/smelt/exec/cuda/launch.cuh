@@ -55,8 +55,8 @@ void launch(const cuda<Compute>& run, const kernel_call& call, const kernel_grid
   };
   constexpr std::int64_t most_blocks = (std::int64_t{1} << 31) - 1;
   if (grid.blocks < 0 || grid.blocks > most_blocks) fail("more than 2^31 - 1 blocks");
-  // Beyond 48 KiB a kernel must be told.
-  constexpr int plain_shared_bytes = 48 << 10;
+  // Beyond 48 KiB, static shared memory included, a kernel must be told.
+  constexpr int plain_shared_bytes = 32 << 10;
   if (grid.shared_bytes > plain_shared_bytes) {
     if (grid.shared_bytes > run.context().shared_bytes())
       fail("more shared memory than a block of this device can have");

@@ -2,10 +2,10 @@
 //
 // Dense matrix products on CUDA:  C = A B  or  C += A B,  A [m, k], B [k, n], C [m, n], by cuBLAS.
 //
-// Which operand is transposed, its views say, as on the host (exec/matmul.hpp). float32 products are
-// true float32 (no TF32); bf16 operands run on tensor cores with float32 sums and result. cuBLAS is
-// column-major: it is asked for C^T = B^T A^T, which is the same memory. One stream and a workspace
-// of ours make it repeatable bit for bit and legal inside a graph.
+// Which operand is transposed, its views say, as on the host (exec/matmul.hpp). float32 products
+// are true float32 (no TF32); bf16 operands run on tensor cores with float32 sums and result.
+// cuBLAS is column-major: it is asked for C^T = B^T A^T, which is the same memory. One stream and a
+// workspace of ours make it repeatable bit for bit and legal inside a graph.
 #pragma once
 
 #include <cublas_v2.h>

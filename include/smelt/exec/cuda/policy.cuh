@@ -50,9 +50,15 @@ class cuda : public flop_counting {
   recomputation recompute() const { return recompute_; }
   void set_recompute(recomputation what) { recompute_ = what; }
 
+  /// Whether a training step is recorded as a graph and replayed (graph.cuh); the bits are the
+  /// same.
+  bool uses_graph() const { return uses_graph_; }
+  void set_graph(bool use) { uses_graph_ = use; }
+
  private:
   std::shared_ptr<cuda_context> context_;
   recomputation recompute_ = recomputation::none;
+  bool uses_graph_ = true;
 };
 
 /// `count` elements of device memory that belong to Tag until the next request with it; grows on

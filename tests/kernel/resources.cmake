@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Compiles every kernel for sm_80 and sm_90 and prints registers, shared memory and stack of each.
+# Fails on a spill, on a float64 instruction, and where the products and attention lack mma.sync.
+# Needs NVCC, SOURCE (every_kernel.cu), INCLUDE_DIR and FOLDER.
+cmake_minimum_required(VERSION 3.25)
+
+set(nvcc "${NVCC}" -std=c++20 -I "${INCLUDE_DIR}" -Wno-deprecated-gpu-targets)
+file(MAKE_DIRECTORY "${FOLDER}")
+
+# --- instructions ------------------------------------------------------------------------------
+
+execute_process(COMMAND ${nvcc} -gencode arch=compute_80,code=compute_80 -ptx "${SOURCE}" -o
+                        "${FOLDER}/every_kernel.ptx" RESULT_VARIABLE exit_code ERROR_VARIABLE log)
+if(NOT exit_code EQUAL 0)
+  message(FATAL_ERROR "nvcc -ptx failed:\n${log}")
+endif()
+file(STRINGS "${FOLDER}/every_kernel.ptx" doubles REGEX "^[ \t]+[a-z@%0-9 ]*[a-z0-9.]+\\.f64")
+list(LENGTH doubles count)
+if(count GREATER 0)
+  list(GET doubles 0 first)
+  message(SEND_ERROR "${count} float64 instructions in device code, the first: ${first}")
+endif()
+# Each entry with the tensor core instructions in its body.
+file(STRINGS "${FOLDER}/every_kernel.ptx" lines REGEX "\\.entry|mma\\.sync")
+set(entry "")
+set(with_mma "")
+foreach(line IN LISTS lines)
+  if(line MATCHES "\\.entry +([A-Za-z0-9_]+)")
+    set(entry "${CMAKE_MATCH_1}")
+  else()
+    list(APPEND with_mma "${entry}")
+  endif()
+endforeach()
+list(LENGTH with_mma mma_count)
+list(REMOVE_DUPLICATES with_mma)
+foreach(family attention_forward attention_backward grouped)
+  set(found ${with_mma})
+  list(FILTER found INCLUDE REGEX "${family}")
+  list(LENGTH found count)
+  if(count EQUAL 0)
+    message(SEND_ERROR "no mma.sync in the kernels of ${family}")
+  endif()
+  message(STATUS "${family}: mma.sync in ${count} kernels")
+endforeach()
+
+# --- registers, shared memory, spills ----------------------------------------------------------
+
+execute_process(
+  COMMAND ${nvcc} -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+          --threads 2 -Xptxas -v,--warn-on-spills,-Werror -c "${SOURCE}" -o
+          "${FOLDER}/every_kernel.o"
+  RESULT_VARIABLE exit_code OUTPUT_VARIABLE log ERROR_VARIABLE log)
+if(NOT exit_code EQUAL 0)
+  message(FATAL_ERROR "a kernel spills, or nvcc failed:\n${log}")
+endif()
+file(WRITE "${FOLDER}/ptxas.log" "${log}")
+find_program(cxxfilt c++filt)
+if(cxxfilt)
+  execute_process(COMMAND "${cxxfilt}" INPUT_FILE "${FOLDER}/ptxas.log" OUTPUT_VARIABLE log)
+endif()
+string(REPLACE ";" "," log "${log}")
+string(REPLACE "[" "(" log "${log}")
+string(REPLACE "]" ")" log "${log}")
+string(REPLACE "\n" ";" log "${log}")
+message(STATUS "arch   registers  shared bytes  stack bytes  kernel")
+set(kernels 0)
+foreach(line IN LISTS log)
+  if(line MATCHES "Compiling entry function '(.*)' for '(sm_[0-9]+)'")
+    set(name "${CMAKE_MATCH_1}")
+    set(arch "${CMAKE_MATCH_2}")
+    string(REGEX REPLACE "\\(.*$" "" name "${name}")
+    string(REGEX REPLACE "^void " "" name "${name}")
+    string(REPLACE "smelt::cuda_backend::cuda_detail::" "" name "${name}")
+  elseif(line MATCHES "([0-9]+) bytes stack frame, ([0-9]+) bytes spill")
+    set(stack "${CMAKE_MATCH_1}")
+    if(NOT CMAKE_MATCH_2 EQUAL 0)
+      message(SEND_ERROR "${name} spills on ${arch}: ${line}")
+    endif()
+  elseif(line MATCHES "Used ([0-9]+) registers")
+    set(registers "${CMAKE_MATCH_1}")
+    set(shared 0)
+    if(line MATCHES "([0-9]+) bytes smem")
+      set(shared "${CMAKE_MATCH_1}")
+    endif()
+    foreach(column registers:9 shared:12 stack:11)
+      string(REGEX MATCH "^([a-z]+):([0-9]+)$" _ "${column}")
+      set(text "${${CMAKE_MATCH_1}}")
+      set(width ${CMAKE_MATCH_2})
+      string(LENGTH "${text}" length)
+      math(EXPR pad "${width} - ${length}")
+      string(REPEAT " " ${pad} spaces)
+      set(shown_${CMAKE_MATCH_1} "${spaces}${text}")
+    endforeach()
+    message(STATUS "${arch}  ${shown_registers}  ${shown_shared}  ${shown_stack}  ${name}")
+    math(EXPR kernels "${kernels} + 1")
+  endif()
+endforeach()
+if(kernels EQUAL 0)
+  message(FATAL_ERROR "no kernel in the output of ptxas:\n${log}")
+endif()
+message(STATUS "${kernels} kernels, none spills; dynamic shared memory is asked for at launch and "
+               "stands in the kernels' headers")
