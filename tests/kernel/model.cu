@@ -66,11 +66,15 @@ TEST_CASE("a run on CUDA follows the host's loss curve over 50 steps") {
   const auto exact = losses_of(host<double>(1), 50);
   CHECK(exact.back() < 0.9 * exact.front());  // something is learned, so something can go wrong
   CHECK(largest_difference(losses_of(policy<cuda<>>(), 50), exact) < 1e-4);
-  // bf16 keeps 8 bits of every operand, and a choice of experts may tip: 2 % is what it may stray.
-  const double stray = largest_difference(losses_of(policy<cuda<bf16>>(), 50), exact);
-  MESSAGE("bf16 strays from double by " << stray << " on CUDA, on the host by "
-                                        << largest_difference(losses_of(host<bf16>(2), 50), exact));
-  CHECK(stray < 2e-2);
+  // bf16 keeps 8 bits of every operand, and where two experts are close the choice tips: the host's
+  // own bf16 run strays by a tenth, at the steps of a loss of 1. CUDA's may not stray more.
+  const double allowed = 0.12;
+  const double on_host = largest_difference(losses_of(host<bf16>(2), 50), exact);
+  const double on_cuda = largest_difference(losses_of(policy<cuda<bf16>>(), 50), exact);
+  MESSAGE("bf16 strays from double by " << on_cuda << " on CUDA and by " << on_host
+                                        << " on the host");
+  CHECK(on_host < allowed);
+  CHECK(on_cuda < allowed);
 }
 
 TEST_CASE_TEMPLATE("a graph changes no bit, whatever documents a batch holds", Policy, cuda<>,

@@ -24,8 +24,9 @@
 namespace smelt {
 
 // Files are little-endian and are read in place.
-static_assert(std::endian::native == std::endian::little,
-              "smelt/io reads and writes little-endian files in place: use a little-endian machine");
+static_assert(
+    std::endian::native == std::endian::little,
+    "smelt/io reads and writes little-endian files in place: use a little-endian machine");
 
 /// Streaming XXH64. The value depends on the bytes alone, never on how they were cut into pieces.
 class checksum {
@@ -35,8 +36,7 @@ class checksum {
     // First fill up the block that an earlier piece began.
     if (held_bytes_ > 0) {
       const std::size_t taken = std::min(bytes.size(), block_bytes - held_bytes_);
-      std::copy_n(bytes.begin(), taken,
-                  block_.begin() + static_cast<std::ptrdiff_t>(held_bytes_));
+      std::copy_n(bytes.begin(), taken, block_.begin() + static_cast<std::ptrdiff_t>(held_bytes_));
       held_bytes_ += taken;
       bytes = bytes.subspan(taken);
       if (held_bytes_ < block_bytes) return;

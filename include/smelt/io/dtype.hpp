@@ -18,15 +18,16 @@
 
 namespace smelt {
 
+/// The type of a tensor's elements in a file. The order is part of the format: do not sort it.
 enum class dtype : std::uint8_t {
-  boolean,
+  boolean,  // a byte, 0 or 1
   u8,
   i8,
-  f8_e5m2,
+  f8_e5m2,  // 8-bit floats: bits of exponent, bits of mantissa
   f8_e4m3,
   i16,
   u16,
-  f16,
+  f16,  // IEEE 754 half
   bf16,
   i32,
   u32,
@@ -37,6 +38,7 @@ enum class dtype : std::uint8_t {
 };
 
 namespace detail {
+// One row per enumerator, in the same order.
 struct dtype_row {
   std::string_view name;   // as files spell it
   std::int64_t bytes = 0;  // of one element
@@ -60,6 +62,7 @@ inline constexpr std::array<dtype_row, 15> dtype_rows{{{"BOOL", 1},
 // No row for a type: dtype_of then does not exist and the caller's static_assert speaks.
 template <class T>
 struct dtype_selector {};
+// The types of an exact width, so that a file means the same on every machine.
 template <dtype Value>
 struct dtype_constant {
   static constexpr dtype value = Value;
@@ -108,7 +111,9 @@ constexpr std::optional<dtype> dtype_named(std::string_view name) {
 /// Whether T is an element type. bool is none: a byte of a file that is neither 0 nor 1 must not
 /// become one. F16 and the 8-bit floats have no C++ type here; their tensors are bytes.
 template <class T>
-concept tensor_element = requires { detail::dtype_selector<T>::value; };
+concept tensor_element = requires {
+  detail::dtype_selector<T>::value;
+};
 
 /// The element type of a C++ type: dtype_of<float> is dtype::f32.
 template <tensor_element T>

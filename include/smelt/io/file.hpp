@@ -26,7 +26,6 @@
 #include <span>
 #include <string>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 
 #include "smelt/error.hpp"
@@ -53,8 +52,10 @@ inline std::string file_kind_text(::mode_t mode) {
 /// Owns a file descriptor.
 class file_descriptor {
  public:
+  // Negative: none, as the system's own calls report a failure.
   explicit file_descriptor(int number = -1) : number_(number) {}
   file_descriptor(file_descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  // What this one held is closed when `other` goes.
   file_descriptor& operator=(file_descriptor&& other) noexcept {
     std::swap(number_, other.number_);
     return *this;
@@ -75,6 +76,7 @@ inline void write_fully(int descriptor, const std::string& place, std::int64_t o
                         std::span<const std::byte> bytes) {
   constexpr std::size_t most_bytes = std::size_t{1} << 30U;  // systems differ in what they take
   std::size_t written = 0;
+  // A disk that fills up takes the first part and says why only when asked for the rest.
   while (written < bytes.size()) {
     const ::ssize_t count =
         ::pwrite(descriptor, bytes.data() + written, std::min(bytes.size() - written, most_bytes),
@@ -82,43 +84,35 @@ inline void write_fully(int descriptor, const std::string& place, std::int64_t o
     const int code = errno;
     if (count < 0 && code == EINTR) continue;
     if (count <= 0)
-      throw io_error(place,
-                     "to write " + byte_text(bytes.size()) + " at offset " +
-                         std::to_string(offset_bytes),
-                     (count == 0 ? "no progress" : reason_text(code)) + " after " +
-                         std::to_string(written) + " of them",
-                     "make room on the disk or choose another folder");
+      throw io_error(
+          place,
+          "to write " + byte_text(bytes.size()) + " at offset " + std::to_string(offset_bytes),
+          (count == 0 ? "no progress" : reason_text(code)) + " after " + std::to_string(written) +
+              " of them",
+          "make room on the disk or choose another folder");
     written += static_cast<std::size_t>(count);
   }
 }
 
 }  // namespace detail
 
-/// The bytes of anything trivially copyable, as they stand in memory.
-template <class T, std::size_t Extent>
-std::span<const std::byte> bytes_of(std::span<T, Extent> values) {
-  static_assert(std::is_trivially_copyable_v<T>, "only trivially copyable values have bytes");
-  return std::as_bytes(values);
-}
-
 /// A file as memory, read only. Who shrinks the file in place meanwhile kills the reader (SIGBUS);
 /// who replaces it by rename, as atomic_file does, leaves the reader the old contents.
 class mapped_file {
  public:
+  /// No file, no bytes.
   mapped_file() = default;
   /// @throws smelt::error naming the file where it cannot be opened or is no regular file.
   explicit mapped_file(std::filesystem::path path) : path_(std::move(path)) {
     // Non-blocking: opening a pipe that nobody writes to would wait for ever.
-    const detail::file_descriptor file(
-        ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // NOLINT: the system's own
+    const detail::file_descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!file.is_open()) fail("a readable file", detail::reason_text(errno));
     struct ::stat status {};
-    if (::fstat(file.number(), &status) != 0)
-      fail("a readable file", detail::reason_text(errno));
-    if (!S_ISREG(status.st_mode))
-      fail("a regular file", detail::file_kind_text(status.st_mode));
+    if (::fstat(file.number(), &status) != 0) fail("a readable file", detail::reason_text(errno));
+    if (!S_ISREG(status.st_mode)) fail("a regular file", detail::file_kind_text(status.st_mode));
     if (status.st_size == 0) return;  // mmap refuses to map nothing
     const auto bytes = static_cast<std::size_t>(status.st_size);
+    // The mapping outlives the descriptor.
     void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.number(), 0);
     if (memory == MAP_FAILED)
       fail(detail::byte_text(bytes) + " mapped into memory", detail::reason_text(errno));
@@ -135,6 +129,7 @@ class mapped_file {
     if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
   }
 
+  /// As it was named.
   const std::filesystem::path& path() const { return path_; }
   /// The whole file; starts at the beginning of a page.
   std::span<const std::byte> bytes() const { return bytes_; }
@@ -180,24 +175,27 @@ class atomic_file {
   std::int64_t size_bytes() const { return size_bytes_; }
 
   /// Appends. Unbuffered: hand over large pieces.
+  /// @throws smelt::error naming file, reason and how much was written; the file is then given up.
   void write(std::span<const std::byte> bytes) {
     write_at(size_bytes_, bytes);
     size_bytes_ += static_cast<std::int64_t>(bytes.size());
   }
 
   /// Replaces bytes that were appended before, for a header that needs the final count.
+  /// @throws smelt::error where that is not within what was written, or as `write`.
   void rewrite(std::int64_t offset_bytes, std::span<const std::byte> bytes) {
     const auto count = static_cast<std::int64_t>(bytes.size());
     if (offset_bytes < 0 || count > size_bytes_ || offset_bytes > size_bytes_ - count)
-      throw detail::io_error(path_.string(),
-                             "to rewrite within the " + detail::byte_text(size_bytes_) + " written",
-                             detail::byte_text(count) + " at offset " +
-                                 std::to_string(offset_bytes),
-                             "append them instead");
+      throw detail::io_error(
+          path_.string(), "to rewrite within the " + detail::byte_text(size_bytes_) + " written",
+          detail::byte_text(count) + " at offset " + std::to_string(offset_bytes),
+          "append them instead");
     write_at(offset_bytes, bytes);
   }
 
-  /// Puts the file in its place, replacing what stood there.
+  /// Puts the file in its place, replacing what stood there. When this returns, the file outlives a
+  /// crash of the machine.
+  /// @throws smelt::error where the disk does not take it; what stood there then stays.
   void finish() {
     require_open();
     // Contents first, name second: a crash between the two leaves the old file, never half a new.
@@ -208,7 +206,6 @@ class atomic_file {
       fail("to rename " + temporary_.filename().string() + " to its place", errno,
            "remove what stands there");
     // Closed, and with it the lock given back, only now that the name of the temporary is free.
-    descriptor_ = detail::file_descriptor(std::exchange(descriptor_, detail::file_descriptor()));
     close();
     sync_folder();
   }
@@ -216,31 +213,34 @@ class atomic_file {
  private:
   void close() { const detail::file_descriptor closed(std::move(descriptor_)); }
 
+  // Creates the temporary, or takes over a dead program's, and locks it.
   void open_temporary() {
+    const std::string name = temporary_.filename().string();
     struct ::stat opened {};
     struct ::stat named {};
-    do {
+    for (int attempt = 0; attempt < 100; ++attempt) {
       close();
       // Never through a link that somebody laid there, nor waiting for the reader of a pipe.
-      descriptor_ = detail::file_descriptor(
-          ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-                 0666));  // NOLINT: the system's own
+      descriptor_ = detail::file_descriptor(::open(
+          temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
       if (!descriptor_.is_open() || ::fstat(descriptor_.number(), &opened) != 0)
-        throw detail::io_error(path_.string(), "to create " + temporary_.filename().string(),
-                               detail::reason_text(errno), "choose a folder that may be written to");
+        throw detail::io_error(path_.string(), "to create " + name, detail::reason_text(errno),
+                               "choose a folder that may be written to");
       if (!S_ISREG(opened.st_mode))
-        throw detail::io_error(path_.string(), "a file at " + temporary_.filename().string(),
+        throw detail::io_error(path_.string(), "a file at " + name,
                                detail::file_kind_text(opened.st_mode), "remove it");
       // Some network file systems know no locks; there the number of the process must do.
-      if (::flock(descriptor_.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        throw detail::io_error(path_.string(), "one writer at a time",
-                               "another one at work on " + temporary_.filename().string(),
-                               "wait for it or choose another name");
+      if (::flock(descriptor_.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) break;
       // Its last owner may have renamed it between our open and our lock: then it is not ours.
-    } while (::lstat(temporary_.c_str(), &named) != 0 || named.st_ino != opened.st_ino ||
-             named.st_dev != opened.st_dev);
-    if (::ftruncate(descriptor_.number(), 0) != 0)
-      fail("to empty " + temporary_.filename().string(), errno, "remove it");
+      if (::lstat(temporary_.c_str(), &named) != 0 || named.st_ino != opened.st_ino ||
+          named.st_dev != opened.st_dev)
+        continue;
+      // What a dead program had written.
+      if (::ftruncate(descriptor_.number(), 0) != 0) fail("to empty " + name, errno, "remove it");
+      return;
+    }
+    throw detail::io_error(path_.string(), "one writer at a time", "another one at work on " + name,
+                           "wait for it or choose another name");
   }
 
   void require_open() const {
@@ -251,6 +251,7 @@ class atomic_file {
 
   void write_at(std::int64_t offset_bytes, std::span<const std::byte> bytes) {
     require_open();
+    // A file with a gap must never be finished.
     try {
       detail::write_fully(descriptor_.number(), path_.string(), offset_bytes, bytes);
     } catch (...) {
@@ -285,7 +286,7 @@ class atomic_file {
   }
 
   std::filesystem::path path_;
-  ::pid_t process_;
+  ::pid_t process_;  // that made it
   std::filesystem::path temporary_;
   detail::file_descriptor descriptor_;
   std::int64_t size_bytes_ = 0;

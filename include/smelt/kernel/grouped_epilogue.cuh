@@ -41,7 +41,7 @@ struct alignas(sizeof(Element) * Count) element_run {
 };
 
 /// A result's memory: rows `row_stride` apart, groups `group_stride` apart (0: one for all), and
-/// where a row has two halves, the second one `half` columns after the first.
+/// where a row has two halves, the second one `half_columns` columns after the first.
 template <class Element>
 struct grouped_result {
   Element* data = nullptr;
@@ -51,12 +51,12 @@ struct grouped_result {
   int aligned_run = 1;
 
   grouped_result(Element* data_, std::int64_t row_stride_, std::int64_t group_stride_ = 0,
-                 std::int64_t half = 0)
+                 std::int64_t half_columns = 0)
       : data(data_), row_stride(row_stride_), group_stride(group_stride_) {
     const auto address = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(data_));
     const auto size = static_cast<std::int64_t>(sizeof(Element));
     while (aligned_run < 8 && address % (2 * aligned_run * size) == 0 &&
-           (row_stride_ | group_stride_ | half) % (2 * aligned_run) == 0)
+           (row_stride_ | group_stride_ | half_columns) % (2 * aligned_run) == 0)
       aligned_run *= 2;
   }
   __device__ Element* row(std::int64_t group, std::int64_t index) const {

@@ -135,6 +135,17 @@ class trainer {
   std::int64_t steps() const { return steps_; }
   const model_plan& plan() const { return state_.plan; }
   model_state<Policy>& state() { return state_; }
+  /// AdamW's moments, laid out like the weights: what a checkpoint keeps beside them.
+  tensor_arena<real, Policy>& first_moments() { return first_moments_; }
+  tensor_arena<real, Policy>& second_moments() { return second_moments_; }
+  /// Goes on as if `steps` steps had been taken; for weights and moments that were read back. Call
+  /// state().refresh_copy() as well.
+  void resume_at(std::int64_t steps) {
+    expect_finished("resume_at");
+    if (steps < 0)
+      throw error("trainer.resume_at: expected 0 or more steps, found " + std::to_string(steps));
+    steps_ = steps;
+  }
   /// Tokens that went to each expert in the last finished step: [MoE visits in order,
   /// expert_stride()].
   std::span<const std::int64_t> expert_counts() const { return last_counts_; }
