@@ -71,9 +71,11 @@ void route_gradient(benchmark::State& state) {
   mixture m(8192, state.range(0));
   m.route(run);
   const balance_setting setting{m.tokens, m.tokens};
+  balance_sums<double> sums;
   for (auto _ : state) {
     balance_forward(run, matrix_view<const float>(m.view(m.probabilities)), m.chosen.data(),
-                    m.logsumexp.data(), top_k, setting, m.dprobabilities.data(), m.counts.data());
+                    m.logsumexp.data(), top_k, setting, m.dprobabilities.data(), m.counts.data(),
+                    &sums);
     route_backward(run, matrix_view<const float>(m.view(m.probabilities)), m.chosen.data(),
                    m.weights.data(), top_k, true, m.weights.data(),
                    balance_backward(setting, m.dprobabilities.data(), m.logsumexp.data()),

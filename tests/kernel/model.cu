@@ -34,7 +34,7 @@ using micro =
                    vocabulary<31>, tied>;
 
 training_options micro_options(std::int64_t steps) {
-  training_options options = test_options(48, steps);
+  training_options options = test_options(32, steps);
   options.schedule.peak = 1e-2;
   options.schedule.warmup_steps = 5;
   return options;
@@ -42,8 +42,8 @@ training_options micro_options(std::int64_t steps) {
 
 // Batches of the same size whose documents differ from step to step.
 token_batch micro_batch(int step) {
-  const std::int64_t cut = 1 + 7 * step % 40;
-  return documents_of({cut, 46 - cut, 2}, static_cast<std::uint32_t>(step % 6), 31);
+  const std::int64_t cut = 1 + 7 * step % 25;
+  return documents_of({cut, 30 - cut, 2}, static_cast<std::uint32_t>(step % 6), 31);
 }
 
 template <class Policy>

@@ -202,9 +202,9 @@ TEST_CASE_TEMPLATE_DEFINE(
   l.forward();
   l.backward();
   const auto check = [](const std::vector<real>& gradient) {
-    const auto half = gradient.begin() + static_cast<std::ptrdiff_t>(gradient.size() / 2);
-    CHECK(std::count(half, gradient.end(), real(3)) == half - gradient.begin());
-    CHECK(std::count(gradient.begin(), half, real(3)) == 0);
+    const auto middle = gradient.begin() + static_cast<std::ptrdiff_t>(gradient.size() / 2);
+    CHECK(std::count(middle, gradient.end(), real(3)) == middle - gradient.begin());
+    CHECK(std::count(gradient.begin(), middle, real(3)) == 0);
   };
   check(l.dgate_up.values());
   check(l.ddown.values());
