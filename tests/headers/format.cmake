@@ -5,7 +5,7 @@
 cmake_minimum_required(VERSION 3.25)
 
 set(patterns "")
-foreach(folder include tests examples benchmarks)
+foreach(folder include tests examples benchmarks tools)
   foreach(ending hpp cuh cpp cu)
     list(APPEND patterns "${ROOT}/${folder}/*.${ending}")
   endforeach()

@@ -5,8 +5,9 @@
 //
 //   first walk    per chunk of c <= head_chunk entries: logits by product(), then a block per token
 //                 extends the row's (maximum, sum of exponentials) and picks the target's logit
-//   loss          a thread per token, a block per 256, then one block over the blocks' sums, in a
-//                 fixed order. maximum - target comes first: both may be huge, the difference is exact.
+//   loss          a thread per token, a block per 256, one block over the sums of all: an order
+//                 that is fixed. maximum - target first: both may be huge, their difference is
+//                 exact
 //   second walk   logits again where there are several chunks, then dlogits in Compute, a block per
 //                 token, and the two products of the gradient
 //

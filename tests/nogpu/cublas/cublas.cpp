@@ -273,15 +273,20 @@ cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t h, void* p, size_t bytes) {
 }
 const char* cublasGetStatusName(cublasStatus_t s) {
   switch (s) {
-#define NAME(x) \
-  case x:       \
-    return #x;
+// It is never content with a list of macros.
+// clang-format off
+#define NAME(x) case x: return #x;
     NAME(CUBLAS_STATUS_SUCCESS)
     NAME(CUBLAS_STATUS_NOT_INITIALIZED)
-    NAME(CUBLAS_STATUS_ALLOC_FAILED) NAME(CUBLAS_STATUS_INVALID_VALUE)
-        NAME(CUBLAS_STATUS_ARCH_MISMATCH) NAME(CUBLAS_STATUS_MAPPING_ERROR)
-            NAME(CUBLAS_STATUS_EXECUTION_FAILED) NAME(CUBLAS_STATUS_INTERNAL_ERROR)
-                NAME(CUBLAS_STATUS_NOT_SUPPORTED) NAME(CUBLAS_STATUS_LICENSE_ERROR)
+    NAME(CUBLAS_STATUS_ALLOC_FAILED)
+    NAME(CUBLAS_STATUS_INVALID_VALUE)
+    NAME(CUBLAS_STATUS_ARCH_MISMATCH)
+    NAME(CUBLAS_STATUS_MAPPING_ERROR)
+    NAME(CUBLAS_STATUS_EXECUTION_FAILED)
+    NAME(CUBLAS_STATUS_INTERNAL_ERROR)
+    NAME(CUBLAS_STATUS_NOT_SUPPORTED)
+    NAME(CUBLAS_STATUS_LICENSE_ERROR)
+// clang-format on
 #undef NAME
   }
   return "unknown cuBLAS status";
