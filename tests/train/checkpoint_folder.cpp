@@ -17,7 +17,6 @@
 
 #include "../model/small_models.hpp"
 #include "checkpoint.hpp"
-#include "smelt/train/stop_signal.hpp"
 #include "support/folder.hpp"
 
 using namespace smelt;
