@@ -4,6 +4,7 @@
 # Neither NumPy nor PyTorch is needed. Without the package: exit code 77, skipped.
 #
 #   safetensors_python.py PROGRAM       where PROGRAM is tests/io/interop.cpp
+import ctypes
 import pathlib
 import random
 import subprocess
@@ -33,6 +34,19 @@ def expect(what, expected, found):
         sys.exit(f"{what}: expected {expected!r}, found {found!r}")
 
 
+def serialize(tensors, metadata):
+    # From 0.8 on the package takes addresses instead of bytes; the buffers must outlive the call.
+    spec = getattr(safetensors, "TensorSpec", None)
+    if spec is None:
+        return bytes(safetensors.serialize(tensors, metadata))
+    buffers = {name: ctypes.create_string_buffer(t["data"], max(len(t["data"]), 1))
+               for name, t in tensors.items()}
+    specs = {name: spec(dtype=t["dtype"], shape=t["shape"],
+                        data_ptr=ctypes.addressof(buffers[name]), data_len=len(t["data"]))
+             for name, t in tensors.items()}
+    return bytes(safetensors.serialize(specs, metadata))
+
+
 def check_round(rng, folder, metadata):
     tensors = {}
     for i in range(rng.randrange(1, 12)):
@@ -45,7 +59,7 @@ def check_round(rng, folder, metadata):
         name = rng.choice(["layers.{}.w", "\u00e9{}", 'a"b\\{}\n', "experts.{}"]).format(i)
         tensors[name] = {"dtype": dtype, "shape": shape, "data": data}
     source, copy = folder / "source", folder / "copy"
-    source.write_bytes(safetensors.serialize(tensors, metadata))
+    source.write_bytes(serialize(tensors, metadata))
     done = run("copy_safetensors", source, copy)
     expect("exit code " + done.stderr, 0, done.returncode)
     expect("bytes of a copy", source.read_bytes(), copy.read_bytes())
@@ -58,7 +72,7 @@ def check_round(rng, folder, metadata):
 
 def check_refusals(folder):
     # What the package refuses, the library must refuse as well.
-    good = safetensors.serialize(
+    good = serialize(
         {"w": {"dtype": "float32", "shape": [2], "data": b"12345678"}}, None)
     refused = 0
     for i in range(len(good)):
