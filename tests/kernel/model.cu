@@ -83,6 +83,10 @@ TEST_CASE_TEMPLATE("a graph changes no bit, whatever documents a batch holds", P
   plain.set_graph(false);
   trainer<micro, Policy> with(policy<Policy>(), micro_options(8), 11),
       without(plain, micro_options(8), 11);
+  // FLOPs are counted where work is launched, so they tell how often it was.
+  flop_counter launched, launched_always;
+  with.policy().count_into(&launched);
+  without.policy().count_into(&launched_always);
   for (int step = 0; step < 8; ++step) {
     const step_report a = with.step(micro_batch(step).view());
     const step_report b = without.step(micro_batch(step).view());
@@ -94,6 +98,8 @@ TEST_CASE_TEMPLATE("a graph changes no bit, whatever documents a batch holds", P
         std::vector<std::int64_t>(without.expert_counts().begin(), without.expert_counts().end()));
   }
   CHECK(weights_of(with) == weights_of(without));
+  CHECK(launched_always.products == 8 * (launched.products / 2));  // once as it is, once recorded
+  CHECK(launched.products > 0);
 }
 
 TEST_CASE("a graph is taken for the same shapes only, micro-batches included") {

@@ -116,8 +116,6 @@ class step_memory<cuda<Compute>> {
     return outcome_;
   }
 
-  std::int64_t bytes() const { return inputs_.bytes() + results_.bytes(); }
-
  private:
   struct header {
     adamw_rates<float> rates;

@@ -86,10 +86,6 @@ class step_memory<host<Compute>> {
     return outcomes_[waited_++ % most_unfinished_steps];
   }
 
-  std::int64_t bytes() const {
-    return static_cast<std::int64_t>(expert_counts_.size() * sizeof(std::int64_t) + sizeof(sums_));
-  }
-
  private:
   std::span<const batch_view> batches_;
   real scale_{};

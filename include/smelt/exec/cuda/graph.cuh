@@ -46,9 +46,6 @@ class captured<cuda<Compute>> {
     cuda_detail::check(cudaGraphLaunch(graph_, run.stream()), "cudaGraphLaunch");
   }
 
-  /// Whether the last call replayed a graph.
-  bool is_recorded() const { return graph_ != nullptr; }
-
  private:
   template <class Body>
   void record(const cuda<Compute>& run, Body&& body) {
