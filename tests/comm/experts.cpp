@@ -57,7 +57,7 @@ void check_exchange(std::int64_t experts, const std::function<std::int64_t(std::
                     const routing& expert) {
   CAPTURE(experts);
   const std::int64_t own_rank = world().rank();
-  expert_exchange<mpi> exchange(world(), experts);
+  expert_exchange<mpi, host<>> exchange(world(), experts);
 
   // One rank with all tokens, those of rank 0 first.
   std::vector<one_copy> all;
@@ -138,7 +138,7 @@ TEST_CASE("activations sent are those of the accounting") {
     }
   }();
   REQUIRE(world().size() <= 4);
-  expert_exchange<mpi> exchange(world(), 12);
+  expert_exchange<mpi, host<>> exchange(world(), 12);
   const std::vector<std::int64_t> counts(12, 4);
   exchange.plan(run, counts.data());
   std::vector<bf16> rows(48 * 24), received(static_cast<std::size_t>(exchange.received() * 24));
@@ -151,7 +151,7 @@ TEST_CASE("activations sent are those of the accounting") {
 }
 
 TEST_CASE("bad counts and widths are refused before anything is sent") {
-  expert_exchange<mpi> exchange(world(), 2);
+  expert_exchange<mpi, host<>> exchange(world(), 2);
   const std::vector<std::int64_t> bad{1, -3}, none{0, 0};
   CHECK_THROWS_WITH_AS(exchange.plan(run, bad.data()),
                        "expert_exchange: expected 0 or more copies for expert 1, found -3", error);
@@ -159,5 +159,6 @@ TEST_CASE("bad counts and widths are refused before anything is sent") {
   float value = 0;
   CHECK_THROWS_WITH_AS(exchange.dispatch(run, &value, 0, &value),
                        "expert_exchange: expected rows of at least 1 element, found 0", error);
-  CHECK_THROWS_AS(expert_exchange<mpi>(world(), 0), error);
+  using exchange_of_none = expert_exchange<mpi, host<>>;
+  CHECK_THROWS_AS(exchange_of_none(world(), 0), error);
 }

@@ -27,8 +27,8 @@ std::vector<double> everything(trainer<Model, Policy>& t) {
       all.push_back(static_cast<double>(static_cast<typename Policy::real>(data[i])));
   };
   add(t.state().weights.data());
-  add(t.first_moments().data());
-  add(t.second_moments().data());
+  add(t.team().first_moment(0));
+  add(t.team().second_moment(0));
   add(t.state().copy_data());
   return all;
 }

@@ -52,13 +52,6 @@ template <class T>
 concept sent_element = summed_element<T> || std::same_as<T, bf16> ||
     std::same_as<T, std::int32_t> || std::same_as<T, std::byte>;
 
-/// An error that every rank throws alike, in the same words: a program may end in peace, and one of
-/// the ranks prints it for all. Any other error is the rank's own, and the others know nothing.
-class agreed_error : public error {
- public:
-  using error::error;
-};
-
 /// Elements [begin, end) of an array.
 struct element_range {
   std::int64_t begin = 0;

@@ -22,7 +22,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "smelt/comm/collectives.hpp"
@@ -32,14 +34,16 @@
 
 namespace smelt {
 
-/// The exchange of one MoE visit over the expert ranks of a grid, on the host. Keeps its memory
-/// from plan to plan, so it allocates only where more rows arrive than ever before.
-template <class Engine>
+/// The exchange of one MoE visit over the expert ranks of a grid. Keeps its memory from plan to
+/// plan, so it allocates only where more rows arrive than ever before.
+template <class Engine, class Policy>
 class expert_exchange {
  public:
   /// `ranks` is a grid's experts() and must outlive the exchange. Every rank gives the same number
-  /// of experts.
-  expert_exchange(Engine& ranks, std::int64_t experts)
+  /// of experts. Exchanges that never run at the same time may share the memory of rows under way.
+  expert_exchange(
+      Engine& ranks, std::int64_t experts,
+      std::shared_ptr<buffer_of<Policy>> travelling = std::make_shared<buffer_of<Policy>>())
       : ranks_(ranks),
         owners_{experts, ranks.size()},
         own_(owners_.of(ranks.rank())),
@@ -50,7 +54,8 @@ class expert_exchange {
         received_rows_(size()),
         sent_elements_(size()),
         received_elements_(size()),
-        offsets_(at(own_.count()) + 1) {
+        offsets_(at(own_.count()) + 1),
+        travelling_(std::move(travelling)) {
     if (experts < 1)
       throw error("expert_exchange: expected at least 1 expert, found " + std::to_string(experts));
     for (std::int64_t rank = 0; rank < ranks.size(); ++rank)
@@ -65,7 +70,8 @@ class expert_exchange {
   /// Where the rows of each own expert begin among the received: [own experts + 1].
   const std::vector<std::int64_t>& offsets() const { return offsets_; }
 
-  /// Tells every rank how many rows it will get; counts [experts] are this rank's copies.
+  /// Tells every rank how many rows it will get; counts [experts] are this rank's copies, in the
+  /// host's memory, as is all that a plan knows: `run` is a policy of the host.
   template <class Compute>
   void plan(const host<Compute>& run, const std::int64_t* counts) {
     for (std::int64_t e = 0; e < owners_.count; ++e)
@@ -91,23 +97,25 @@ class expert_exchange {
   }
 
   /// rows [sent(), width], sorted by expert, to received_rows [received(), width].
-  template <class Compute, sent_element T>
-  void dispatch(const host<Compute>& run, const T* rows, std::int64_t width, T* received_rows) {
-    T* arrived = prepare<T>(width);
+  template <sent_element T>
+  void dispatch(const Policy& run, const T* rows, std::int64_t width, T* received_rows) {
+    T* arrived = prepare<T>(run, width);
     ranks_.all_to_all(run, rows, sent_elements_, arrived, received_elements_);
-    for_each_part(run, [=](std::int64_t by_rank, std::int64_t by_expert, std::int64_t count) {
-      std::copy_n(arrived + by_rank * width, count * width, received_rows + by_expert * width);
+    for_each_part(run, [&](std::int64_t by_rank, std::int64_t by_expert, std::int64_t count) {
+      copy(run, static_cast<const T*>(arrived) + by_rank * width, count * width,
+           received_rows + by_expert * width);
     });
   }
 
   /// The way back: received_rows [received(), width] to rows [sent(), width], overwritten.
-  template <class Compute, sent_element T>
-  void combine(const host<Compute>& run, const T* received_rows, std::int64_t width, T* rows) {
-    T* leaving = prepare<T>(width);
-    for_each_part(run, [=](std::int64_t by_rank, std::int64_t by_expert, std::int64_t count) {
-      std::copy_n(received_rows + by_expert * width, count * width, leaving + by_rank * width);
+  template <sent_element T>
+  void combine(const Policy& run, const T* received_rows, std::int64_t width, T* rows) {
+    T* leaving = prepare<T>(run, width);
+    for_each_part(run, [&](std::int64_t by_rank, std::int64_t by_expert, std::int64_t count) {
+      copy(run, received_rows + by_expert * width, count * width, leaving + by_rank * width);
     });
-    ranks_.all_to_all(run, leaving, received_elements_, rows, sent_elements_);
+    ranks_.all_to_all(run, static_cast<const T*>(leaving), received_elements_, rows,
+                      sent_elements_);
   }
 
  private:
@@ -119,7 +127,7 @@ class expert_exchange {
 
   // Lengths in elements, and memory for the rows as they travel: sorted by rank, then by expert.
   template <class T>
-  T* prepare(std::int64_t width) {
+  T* prepare(const Policy& run, std::int64_t width) {
     if (width < 1)
       throw error("expert_exchange: expected rows of at least 1 element, found " +
                   std::to_string(width));
@@ -128,26 +136,30 @@ class expert_exchange {
       received_elements_[rank] = received_rows_[rank] * width;
     }
     const std::int64_t bytes = received() * width * static_cast<std::int64_t>(sizeof(T));
-    if (travelling_.bytes() < bytes)
-      travelling_ = host_buffer(aligned_bytes(bytes), "rows of other ranks");
-    return reinterpret_cast<T*>(travelling_.data());
+    if (travelling_->bytes() < bytes)
+      *travelling_ = allocate(run, aligned_bytes(bytes), "rows of other ranks");
+    return reinterpret_cast<T*>(travelling_->data());
   }
 
   // Calls move(first row in the order of travel, first row by expert, rows) for every pair of a
-  // rank and an own expert.
-  template <class Compute, class Move>
-  void for_each_part(const host<Compute>& run, Move&& move) const {
-    for_each_block(run, own_.count(), 1, [&](std::int64_t expert, std::int64_t) {
+  // rank and an own expert. A device copies in stream order, so there one thread asks.
+  template <class Move>
+  void for_each_part(const Policy& run, Move&& move) const {
+    const auto parts_of = [&](std::int64_t expert, std::int64_t) {
       std::int64_t by_expert = offsets_[at(expert)];
       std::int64_t of_rank = 0;
       for (std::int64_t rank = 0; rank < ranks_.size(); ++rank) {
         std::int64_t by_rank = of_rank;
         for (std::int64_t e = 0; e < expert; ++e) by_rank += incoming(rank, e);
-        move(by_rank, by_expert, incoming(rank, expert));
+        if (incoming(rank, expert) > 0) move(by_rank, by_expert, incoming(rank, expert));
         by_expert += incoming(rank, expert);
         of_rank += received_rows_[at(rank)];
       }
-    });
+    };
+    if constexpr (requires { run.threads(); })
+      for_each_block(run, own_.count(), 1, parts_of);
+    else
+      for (std::int64_t expert = 0; expert < own_.count(); ++expert) parts_of(expert, 0);
   }
 
   Engine& ranks_;
@@ -159,7 +171,7 @@ class expert_exchange {
   std::vector<std::int64_t> sent_elements_, received_elements_;
   std::vector<std::int64_t> offsets_;
   std::int64_t sent_ = 0;
-  host_buffer travelling_;
+  std::shared_ptr<buffer_of<Policy>> travelling_;
 };
 
 }  // namespace smelt

@@ -33,13 +33,16 @@ class optimizer_shard {
   using real = typename Policy::real;
   using statistic = typename Policy::statistic;
 
-  /// For an arena of `elements` parameters; moments begin at 0. The engine must outlive it.
-  optimizer_shard(Engine& ranks, const Policy& run, std::int64_t elements)
+  /// For an arena of `elements` parameters; moments begin at 0. The engine must outlive it. Not
+  /// `sharded`: every rank keeps and updates all of them, and sum() and gather() are not called.
+  optimizer_shard(Engine& ranks, const Policy& run, std::int64_t elements, bool sharded = true)
       : ranks_(ranks),
         elements_(elements),
-        range_(shards{elements, ranks.size()}.of(ranks.rank())),
-        first_(allocate(run, bytes(), "optimizer shard")),
-        second_(allocate(run, bytes(), "optimizer shard")) {
+        range_(sharded ? shards{elements, ranks.size()}.of(ranks.rank())
+                       : element_range{0, elements}),
+        sharded_(sharded),
+        first_(allocate(run, bytes() / 2, "optimizer")),
+        second_(allocate(run, bytes() / 2, "optimizer")) {
     first_.zero();
     second_.zero();
   }
@@ -50,12 +53,23 @@ class optimizer_shard {
   real* first_moments() const { return reinterpret_cast<real*>(first_.data()); }
   real* second_moments() const { return reinterpret_cast<real*>(second_.data()); }
 
+  std::int64_t bytes() const {
+    return 2 * range_.count() * static_cast<std::int64_t>(sizeof(real));
+  }
+
+  /// gradients [elements]: the sum over the ranks in range(), nothing of use elsewhere.
+  void sum(const Policy& run, real* gradients) {
+    ranks_.reduce_scatter_sum(run, gradients, elements_);
+  }
+  /// weights [elements]: every rank's own range, on every rank.
+  void gather(const Policy& run, real* weights) { ranks_.all_gather(run, weights, elements_); }
+
   /// Sums this rank's gradients with the others' and finds the sum of squares of the whole:
   /// squares_of(const real* values, count, statistic* squares) does so for values of one rank.
   /// Afterwards gradients hold the sums in range(), and nothing of use elsewhere.
   template <class Squares>
   void reduce(const Policy& run, real* gradients, statistic* squares, Squares&& squares_of) {
-    ranks_.reduce_scatter_sum(run, gradients, elements_);
+    sum(run, gradients);
     squares_of(static_cast<const real*>(gradients + range_.begin), range_.count(), squares);
     // In the order of the ranks, like every sum: all of them clip by the same factor.
     ranks_.all_reduce_sum(run, squares, 1);
@@ -75,15 +89,14 @@ class optimizer_shard {
       if (part.count() > 0)
         update_range(part, first_moments() + (part.begin - range_.begin),
                      second_moments() + (part.begin - range_.begin));
-    ranks_.all_gather(run, weights, elements_);
+    if (sharded_) gather(run, weights);
   }
 
  private:
-  std::int64_t bytes() const { return range_.count() * static_cast<std::int64_t>(sizeof(real)); }
-
   Engine& ranks_;
   std::int64_t elements_;
   element_range range_;
+  bool sharded_;
   buffer_of<Policy> first_;
   buffer_of<Policy> second_;
 };

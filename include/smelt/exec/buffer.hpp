@@ -103,6 +103,11 @@ template <class Compute, class T>
 void download(const host<Compute>&, const T* from, std::int64_t count, T* to) {
   std::copy_n(from, count, to);
 }
+/// Within the policy's memory; the two do not overlap.
+template <class Compute, class T>
+void copy(const host<Compute>&, const T* from, std::int64_t count, T* to) {
+  std::copy_n(from, count, to);
+}
 template <class Compute, class T>
 void clear(const host<Compute>&, T* memory, std::int64_t count) {
   std::fill_n(memory, count, T{});

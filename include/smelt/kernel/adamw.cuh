@@ -82,29 +82,36 @@ __global__ void __launch_bounds__(Threads)
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-// One block: *total = the sum over parts [count].
+// One block: *total (+)= the sum over parts [count].
 template <int Threads, class Real>
 __global__ void __launch_bounds__(Threads)
-    sum_of_parts_kernel(const compensated<Real>* parts, std::int64_t count, Real* total) {
+    sum_of_parts_kernel(const compensated<Real>* parts, std::int64_t count, into mode,
+                        Real* total) {
   using block = cub::BlockReduce<compensated<Real>, Threads>;
   __shared__ typename block::TempStorage shared;
   compensated<Real> sum{0, 0};
   for (std::int64_t i = threadIdx.x; i < count; i += Threads)
     sum = compensated_plus{}(sum, parts[i]);
   sum = block(shared).Reduce(sum, compensated_plus{});
-  if (threadIdx.x == 0) *total = sum.sum + sum.lost;
+  if (threadIdx.x == 0) *total = sum.sum + sum.lost + (mode == into::accumulate ? *total : Real(0));
+}
+
+// One thread: whether the step may change weights.
+template <class Real>
+__global__ void judge_step_kernel(const adamw_rates<Real>* rates, const Real* squares,
+                                  const Real* loss_sum, Real* verdict) {
+  *verdict = step_verdict(*rates, *squares, *loss_sum);
 }
 
 // Parameters [Width * thread, ...); Width is 4 where all arrays are aligned to four elements.
 template <int Threads, int Width, class Compute, class Real>
 __global__ void __launch_bounds__(Threads)
     adamw_update_kernel(adamw_coefficients<Real> c, Real clip_norm, const adamw_rates<Real>* rates,
-                        const Real* squares, const Real* loss_sum, std::int64_t count,
-                        Real* weights, const Real* gradients, Real* first, Real* second,
-                        Compute* copy) {
+                        const Real* squares, const Real* verdict, std::int64_t count, Real* weights,
+                        const Real* gradients, Real* first, Real* second, Compute* copy) {
   constexpr bool has_copy = !std::is_same_v<Compute, Real>;
   const Real squares_here = *squares;
-  if (!step_is_finite(squares_here, *loss_sum)) return;
+  if (!step_is_finite(squares_here, *verdict)) return;
   c.begin_step(*rates, squares_here, clip_norm);
   const std::int64_t begin = (std::int64_t{blockIdx.x} * Threads + threadIdx.x) * Width;
   if constexpr (Width == 4) {
@@ -145,13 +152,16 @@ struct sum_of_squares_parts;
 
 }  // namespace cuda_detail
 
-/// As the host's: *squares = sum of squares of `count` elements, in float with compensation, in an
-/// order that depends on `count` alone.
+/// As the host's: *squares (+)= sum of squares of `count` elements, in float with compensation, in
+/// an order that depends on `count` alone.
 template <class Compute>
 void sum_of_squares(const cuda<Compute>& run, const float* values, std::int64_t count,
-                    float* squares) {
+                    float* squares, into mode = into::overwrite) {
   using tuning = cuda_detail::sum_of_squares_tuning;
-  if (count == 0) return clear(run, squares, 1);
+  if (count == 0) {
+    if (mode == into::overwrite) clear(run, squares, 1);
+    return;
+  }
   const std::int64_t wanted = blocks_for(count, std::int64_t{tuning::threads} * tuning::unroll);
   const std::int64_t chunk = blocks_for(count, std::min(wanted, tuning::most_blocks));
   const std::int64_t blocks = blocks_for(count, chunk);
@@ -161,14 +171,22 @@ void sum_of_squares(const cuda<Compute>& run, const float* values, std::int64_t 
          cuda_detail::squares_of_chunks_kernel<tuning::threads, float>, values, count, chunk,
          parts);
   launch(run, {"sum_of_squares: parts", {blocks}}, {1, tuning::threads},
-         cuda_detail::sum_of_parts_kernel<tuning::threads, float>, parts, blocks, squares);
+         cuda_detail::sum_of_parts_kernel<tuning::threads, float>, parts, blocks, mode, squares);
+}
+
+/// As the host's: *verdict = 0 where the step may change weights, infinity where not.
+template <class Compute>
+void judge_step(const cuda<Compute>& run, const adamw_rates<float>* rates, const float* squares,
+                const float* loss_sum, float* verdict) {
+  launch(run, {"judge_step", {1}}, {1, 1}, cuda_detail::judge_step_kernel<float>, rates, squares,
+         loss_sum, verdict);
 }
 
 /// As the host's: updates `count` weights and moments, and the bf16 copy where products run in
 /// bf16; does nothing unless both sums are finite. All pointers are device memory.
 template <class Compute>
 void adamw_update(const cuda<Compute>& run, const adamw_setting& setting,
-                  const adamw_rates<float>* rates, const float* squares, const float* loss_sum,
+                  const adamw_rates<float>* rates, const float* squares, const float* verdict,
                   std::int64_t count, float* weights, const float* gradients, float* first,
                   float* second, Compute* copy) {
   using tuning = cuda_detail::adamw_tuning;
@@ -180,7 +198,7 @@ void adamw_update(const cuda<Compute>& run, const adamw_setting& setting,
     launch(run, {"adamw_update", {count}},
            {blocks_for(count, tuning::threads * width), tuning::threads}, kernel,
            adamw_coefficients<float>(setting), static_cast<float>(setting.clip_norm), rates,
-           squares, loss_sum, count, weights, gradients, first, second, copy);
+           squares, verdict, count, weights, gradients, first, second, copy);
   };
   if (aligned)
     start(cuda_detail::adamw_update_kernel<tuning::threads, tuning::vector, Compute, float>,

@@ -8,6 +8,8 @@
 //   groups    a block per group and 32 experts: adds up its chunks in the same way, writes
 //             dprobabilities, adds to expert_counts (integers), and keeps the part of the loss
 //   sums      one block adds up the parts
+//   count     count_experts: a block per 2048 assignments counts in shared memory and adds its
+//             counts, which are integers, to those of the others
 //
 // Chunks never cross a group. Every float sum has a fixed order, and at most 48 + G / 2048
 // additions follow one another: a relative error below 5e-6 at 65,536 tokens in one group. What is
@@ -33,6 +35,7 @@ namespace cuda_detail {
 
 struct balance_tuning {
   static constexpr std::int64_t chunk_tokens = 256;
+  static constexpr std::int64_t chunk_assignments = 2048;  // where nothing but counts is wanted
   static constexpr int columns = 32;  // experts of a block: one a lane, so that a warp reads a row
 };
 static_assert(balance_tuning::columns == 32, "smelt: a lane has one column");
@@ -111,11 +114,27 @@ __global__ void __launch_bounds__(row_block_threads)
   if (threadIdx.x == 0) squares[blockIdx.x] = square;
 }
 
+// counts [E], zero before, summed over all blocks.
+template <class Count>
+__global__ void __launch_bounds__(row_block_threads)
+    count_experts_kernel(const std::int32_t* chosen, std::int64_t assignments, int experts,
+                         Count* counts) {
+  extern __shared__ std::int64_t balance_shared[];
+  std::int32_t* bins = reinterpret_cast<std::int32_t*>(balance_shared);  // [E + 1]
+  const std::int64_t begin = blockIdx.x * balance_tuning::chunk_assignments;
+  const std::int64_t end = min(begin + balance_tuning::chunk_assignments, assignments);
+  count_experts(chosen, begin, end, experts, bins);
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += row_block_threads)
+    if (bins[e] != 0) atomicAdd(&counts[e], static_cast<Count>(bins[e]));
+}
+
 // losses [groups, tiles]. gradient_scale is share c_b E / (top_k total), loss_scale E / (top_k
-// total); both are divided by the group's tokens where these are known: here.
+// total); both are divided by the group's tokens where these are known: here. Those and the counts
+// are group_counts_tokens and group_counts [E] where these are given.
 template <class Real>
 __global__ void __launch_bounds__(row_block_threads)
     balance_groups_kernel(const Real* sums, const std::int32_t* counts, balance_cut cut,
+                          const std::int64_t* group_counts, std::int64_t group_counts_tokens,
                           Real gradient_scale, Real loss_scale, Real* dprobabilities,
                           unsigned long long* expert_counts, Real* losses) {
   __shared__ Real shared_sums[row_block_threads];
@@ -134,7 +153,11 @@ __global__ void __launch_bounds__(row_block_threads)
   sum = add_warps(sum, shared_sums);
   count = add_warps(count, shared_counts);
   if (threadIdx.x >= 32) return;  // only warp 0 has the whole sums
-  const Real per_token = static_cast<Real>(count) / static_cast<Real>(cut.group_size(group));
+  const bool on_ranks = group_counts != nullptr;
+  const Real assignments =
+      on_ranks && e < cut.experts ? static_cast<Real>(group_counts[e]) : static_cast<Real>(count);
+  const Real per_token =
+      assignments / static_cast<Real>(on_ranks ? group_counts_tokens : cut.group_size(group));
   // fraction and mean are both per token of the group; one of the two divisions cancels with the
   // group's weight, its tokens over total_tokens.
   if (e < cut.experts) {
@@ -170,6 +193,21 @@ struct balance_parts;
 
 }  // namespace cuda_detail
 
+/// As the host's: counts [E], overwritten, of chosen [tokens, top_k], on the device; an index that
+/// names no expert is not counted.
+template <class Compute>
+void count_experts(const cuda<Compute>& run, const std::int32_t* chosen, std::int64_t tokens,
+                   std::int64_t top_k, std::int64_t experts, std::int64_t* counts) {
+  const std::int64_t assignments = tokens * top_k;
+  clear(run, counts, experts);
+  launch(
+      run, {"count_experts", {tokens, experts, top_k}},
+      {blocks_for(assignments, cuda_detail::balance_tuning::chunk_assignments), row_block_threads,
+       static_cast<int>(experts + 1) * static_cast<int>(sizeof(std::int32_t))},
+      cuda_detail::count_experts_kernel<unsigned long long>, chosen, assignments,
+      static_cast<int>(experts), reinterpret_cast<unsigned long long*>(counts));
+}
+
 /// As the host's, all pointers on the device: dprobabilities [groups, E] overwritten, expert_counts
 /// [E] and sums added to. Indices that name no expert are not counted.
 template <class Compute>
@@ -177,6 +215,7 @@ void balance_forward(const cuda<Compute>& run, matrix_view<const float> probabil
                      const std::int32_t* chosen, const float* logsumexp, std::int64_t top_k,
                      const balance_setting& setting, float* dprobabilities,
                      std::int64_t* expert_counts, balance_sums<float>* sums) {
+  setting.check_group_counts(probabilities.rows);
   if (probabilities.rows == 0) return;
   const std::int64_t experts = probabilities.columns;
   const cuda_detail::balance_cut cut(probabilities.rows, experts, setting);
@@ -201,7 +240,7 @@ void balance_forward(const cuda<Compute>& run, matrix_view<const float> probabil
   const double total = static_cast<double>(setting.total_tokens);
   const double loss_scale = static_cast<double>(experts) / (static_cast<double>(top_k) * total);
   start("balance_forward: groups", losses, 0, cuda_detail::balance_groups_kernel<float>,
-        column_sums, counts, cut,
+        column_sums, counts, cut, setting.group_counts, setting.group_counts_tokens,
         static_cast<float>(setting.share * setting.balance_coefficient * loss_scale),
         static_cast<float>(loss_scale), dprobabilities,
         reinterpret_cast<unsigned long long*>(expert_counts), parts);

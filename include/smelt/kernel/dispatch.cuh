@@ -217,6 +217,40 @@ __global__ void __launch_bounds__(dispatch_tuning::combine_threads)
   *to = result;
 }
 
+// What travels to experts on other ranks. Thread i has element i of [slots, H]: neighbours read
+// neighbours. Bytes: each row once in and once out, and 8 of index a thread, from the cache.
+template <class From, class To>
+__global__ void __launch_bounds__(dispatch_tuning::combine_threads)
+    rows_to_slots_kernel(matrix_view<const From> from, dispatch_plan plan, matrix_view<To> to) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::int64_t slot = i / to.columns;
+  if (slot >= to.rows) return;
+  const std::int64_t column = i - slot * to.columns;
+  to.row(slot)[column] = static_cast<To>(from.row(plan.token_of[slot])[column]);
+}
+
+// A thread per slot: weights in slot order, or back.
+template <bool ToSlots, class Real>
+__global__ void __launch_bounds__(dispatch_tuning::combine_threads)
+    weights_of_slots_kernel(const Real* from, dispatch_plan plan, Real* to) {
+  const std::int64_t slot = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (slot >= plan.slots()) return;
+  if constexpr (ToSlots)
+    to[slot] = from[plan.assignment(slot)];
+  else
+    to[plan.assignment(slot)] = from[slot];
+}
+
+// A thread per slot; Index is int64.
+template <class Index>
+__global__ void __launch_bounds__(dispatch_tuning::combine_threads)
+    identity_dispatch_kernel(dispatch_plan plan) {
+  const Index slot = Index{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (slot >= plan.slots()) return;
+  plan.slot_of[slot] = plan.token_of[slot] = slot;
+  plan.choice_of[slot] = 0;
+}
+
 // Whether every row can be moved in pieces of `count` elements, each aligned to 16 bytes.
 template <class T>
 bool in_pieces(const matrix_view<T>& view, int count) {
@@ -284,6 +318,45 @@ void combine_forward(const cuda<Compute>& run, matrix_view<const Slot> y_slots,
     start(cuda_detail::combine_kernel<Slot, count>, count);
   else
     start(cuda_detail::combine_kernel<Slot, 1>, 1);
+}
+
+/// As the host's: to[slot] = from[token_of[slot]].
+template <class Compute, class From, class To>
+void rows_to_slots(const cuda<Compute>& run, matrix_view<const From> from,
+                   const dispatch_plan& plan, matrix_view<To> to) {
+  constexpr int threads = cuda_detail::dispatch_tuning::combine_threads;
+  if (to.size() == 0) return;
+  launch(run, {"rows_to_slots", {to.rows, to.columns}}, {blocks_for(to.size(), threads), threads},
+         cuda_detail::rows_to_slots_kernel<From, To>, from, plan, to);
+}
+
+/// As the host's: by_slot[slot] = weights[assignment(slot)].
+template <class Compute>
+void weights_to_slots(const cuda<Compute>& run, const float* weights, const dispatch_plan& plan,
+                      float* by_slot) {
+  constexpr int threads = cuda_detail::dispatch_tuning::combine_threads;
+  if (plan.slots() == 0) return;
+  launch(run, {"weights_to_slots", {plan.slots()}}, {blocks_for(plan.slots(), threads), threads},
+         cuda_detail::weights_of_slots_kernel<true, float>, weights, plan, by_slot);
+}
+
+/// As the host's: weights[assignment(slot)] = by_slot[slot].
+template <class Compute>
+void weights_from_slots(const cuda<Compute>& run, const float* by_slot, const dispatch_plan& plan,
+                        float* weights) {
+  constexpr int threads = cuda_detail::dispatch_tuning::combine_threads;
+  if (plan.slots() == 0) return;
+  launch(run, {"weights_from_slots", {plan.slots()}}, {blocks_for(plan.slots(), threads), threads},
+         cuda_detail::weights_of_slots_kernel<false, float>, by_slot, plan, weights);
+}
+
+/// As the host's: slot i is token i.
+template <class Compute>
+void identity_dispatch(const cuda<Compute>& run, const dispatch_plan& plan) {
+  constexpr int threads = cuda_detail::dispatch_tuning::combine_threads;
+  if (plan.slots() == 0) return;
+  launch(run, {"identity_dispatch", {plan.slots()}}, {blocks_for(plan.slots(), threads), threads},
+         cuda_detail::identity_dispatch_kernel<std::int64_t>, plan);
 }
 
 }  // namespace cuda_backend

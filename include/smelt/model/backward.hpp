@@ -6,8 +6,9 @@
 //
 // The gradient of the residual stream stays in one buffer and is added to in place. Every visit of
 // a looped layer adds to the same weight gradient, so the sum is complete when the walk has passed
-// the layer's first visit. With a shared cache, the gradients of keys and values gather in the
-// layer's own buffer until the first visit, which made them, projects them down.
+// the layer's first visit; the team is told then, and may reduce it over ranks meanwhile. With a
+// shared cache, the gradients of keys and values gather in the layer's own buffer until the first
+// visit, which made them, projects them down.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +81,7 @@ void attention_sublayer_backward(const Policy& run, model_state<Policy>& state,
                                  const visit_activations<typename Policy::compute>& a) {
   using compute = typename Policy::compute;
   using real = real_of<compute>;
-  const layer_plan& layer = state.plan.layers[static_cast<std::size_t>(visit.layer)];
+  const layer_plan& layer = state.plan.layer_of(visit);
   const attention_shape& shape = state.plan.attention;
   workspace<Policy>& work = state.work;
   const std::int64_t n = batch.tokens;
@@ -127,14 +128,14 @@ void attention_sublayer_backward(const Policy& run, model_state<Policy>& state,
                     dresidual, state.gradients.at(layer.attention_norm));
 }
 
-template <class Policy>
+template <class Policy, class Team>
 void expert_backward(const Policy& run, model_state<Policy>& state, const batch_view& batch,
-                     const layer_plan& layer, const visit_activations<typename Policy::compute>& a,
+                     const visit_plan& visit, const visit_activations<typename Policy::compute>& a,
                      const matrix_view<const real_of<typename Policy::compute>>& dupdate,
                      const matrix_view<real_of<typename Policy::compute>>& dnormalized,
-                     const router_losses<Policy>& losses, std::int64_t moe_visit) {
-  using compute = typename Policy::compute;
-  using real = real_of<compute>;
+                     const router_losses<Policy>& losses, Team& team) {
+  using real = real_of<typename Policy::compute>;
+  const layer_plan& layer = state.plan.layer_of(visit);
   const ffn_shape& ffn = layer.ffn;
   workspace<Policy>& work = state.work;
   const std::int64_t n = batch.tokens;
@@ -144,20 +145,17 @@ void expert_backward(const Policy& run, model_state<Policy>& state, const batch_
   dispatch.tokens = n;
 
   const auto dslots = rows_of(work.slots, n * ffn.top_k, hidden);
-  expert_ffn_backward(run, {ffn.experts, ffn.top_k, hidden, ffn.width}, constant(x), dispatch,
-                      a.expert_weights, state.operand(layer.gate_up).data,
-                      state.operand(layer.down).data, a.gate_up, dupdate,
-                      state.gradients.at(layer.gate_up), state.gradients.at(layer.down),
-                      work.dexpert_weights, dslots);
+  team.experts_backward(run, state, visit, constant(x), dispatch, a, dupdate, dslots);
   combine_forward(run, constant(dslots), dispatch.slot_of, ffn.top_k, real(1), into::overwrite,
                   dnormalized);
 
   balance_setting setting = losses.setting;
   setting.share = 1.0 / static_cast<double>(state.plan.moe_visits());
+  team.share_counts(run, ffn, a.chosen, n, setting);
   const auto probabilities = rows_of<const real>(a.probabilities, n, ffn.experts);
   balance_forward(run, probabilities, a.chosen, a.router_logsumexp, ffn.top_k, setting,
-                  work.dprobabilities, losses.expert_counts + moe_visit * losses.counts_stride,
-                  losses.sums);
+                  work.dprobabilities,
+                  losses.expert_counts + visit.moe_visit * losses.counts_stride, losses.sums);
 
   const auto dlogits = rows_of(work.dlogits, n, ffn.experts);
   route_backward(run, probabilities, a.chosen, a.expert_weights, ffn.top_k,
@@ -168,14 +166,14 @@ void expert_backward(const Policy& run, model_state<Policy>& state, const batch_
   product(run, dlogits, state.weights.constant(layer.router), dnormalized, into::accumulate);
 }
 
-template <class Policy>
+template <class Policy, class Team>
 void ffn_sublayer_backward(const Policy& run, model_state<Policy>& state, const batch_view& batch,
                            const visit_plan& visit,
                            const visit_activations<typename Policy::compute>& a,
-                           const router_losses<Policy>& losses, std::int64_t moe_visit) {
+                           const router_losses<Policy>& losses, Team& team) {
   using compute = typename Policy::compute;
   using real = real_of<compute>;
-  const layer_plan& layer = state.plan.layers[static_cast<std::size_t>(visit.layer)];
+  const layer_plan& layer = state.plan.layer_of(visit);
   workspace<Policy>& work = state.work;
   const std::int64_t n = batch.tokens;
   const std::int64_t hidden = state.plan.hidden;
@@ -189,7 +187,7 @@ void ffn_sublayer_backward(const Policy& run, model_state<Policy>& state, const 
     // The experts round their gradient where they gather it, so they take it in the real type.
     const auto dupdate = rows_of(work.update, n, hidden);
     scaled(run, constant(dresidual), scale, dupdate);
-    expert_backward(run, state, batch, layer, a, constant(dupdate), dnormalized, losses, moe_visit);
+    expert_backward(run, state, batch, visit, a, constant(dupdate), dnormalized, losses, team);
   }
   if (dense || layer.ffn.shared_width > 0) {
     const tensor_place& gate_up = dense ? layer.gate_up : layer.shared_gate_up;
@@ -206,7 +204,36 @@ void ffn_sublayer_backward(const Policy& run, model_state<Policy>& state, const 
                     state.gradients.at(layer.ffn_norm));
 }
 
+// Tells the team of a tensor, with the padding behind it, which stays zero.
+template <class Policy, class Team>
+void complete_tensor(const Policy& run, const tensor_place& place, Team& team) {
+  if (place.exists()) team.complete(run, place.offset, place.padded_end());
+}
+template <class Policy, class Team>
+void complete_layer(const Policy& run, const layer_plan& layer, Team& team) {
+  for (const tensor_place& place :
+       {layer.query, layer.key, layer.value, layer.output, layer.router, layer.gate_up, layer.down,
+        layer.shared_gate_up, layer.shared_down, layer.attention_norm, layer.ffn_norm,
+        layer.query_norm, layer.key_norm})
+    complete_tensor(run, place, team);
+}
+// What lies behind the last layer; a tied head is complete with the embedding alone.
+template <class Policy, class Team>
+void complete_head(const Policy& run, const model_plan& plan, Team& team) {
+  complete_tensor(run, plan.final_norm, team);
+  if (!plan.tied()) complete_tensor(run, plan.head, team);
+}
+
 }  // namespace detail
+
+/// Tells the team what backward tells it, in the same order, where there is no batch to walk.
+template <class Policy, class Team>
+void complete_all(const Policy& run, const model_plan& plan, Team& team) {
+  detail::complete_head(run, plan, team);
+  for (std::size_t i = plan.visits.size(); i-- > 0;)
+    if (plan.visits[i].visit == 0) detail::complete_layer(run, plan.layer_of(plan.visits[i]), team);
+  detail::complete_tensor(run, plan.embedding, team);
+}
 
 /// Adds the loss of a batch after forward(), in nats over the positions that count, to *loss_sum in
 /// the policy's memory.
@@ -224,11 +251,11 @@ void evaluate_loss(const Policy& run, model_state<Policy>& state, const batch_vi
 ///   objective = *scale * (sum of nats over positions that count) + auxiliary losses
 ///
 /// Adds the nats, unscaled, to *loss_sum, and the auxiliary losses to losses.sums; clear both where
-/// a step begins. All three lie in the policy's memory.
-template <class Policy>
+/// a step begins. All three lie in the policy's memory. The team: see one_rank.hpp.
+template <class Policy, class Team>
 void backward(const Policy& run, model_state<Policy>& state, const batch_view& batch,
               const real_of<typename Policy::compute>* scale, const router_losses<Policy>& losses,
-              typename Policy::statistic* loss_sum) {
+              typename Policy::statistic* loss_sum, Team& team) {
   using real = real_of<typename Policy::compute>;
   const model_plan& plan = state.plan;
   const std::int64_t n = batch.tokens;
@@ -241,19 +268,27 @@ void backward(const Policy& run, model_state<Policy>& state, const batch_view& b
                     detail::rows_of<const real>(state.activity.final_residual(), n, plan.hidden),
                     state.weights.at(plan.final_norm), state.activity.final_rstd(), into::overwrite,
                     dresidual, state.gradients.at(plan.final_norm));
-  std::int64_t moe_visit = plan.moe_visits();
+  detail::complete_head(run, plan, team);
   for (std::size_t i = plan.visits.size(); i-- > 0;) {
     const visit_plan& visit = plan.visits[i];
-    if (!plan.layers[static_cast<std::size_t>(visit.layer)].ffn.is_dense()) --moe_visit;
     // The forward pass writes what it wrote before, bit for bit; no statistic is counted there.
     if (run.recompute() == recomputation::visits && i + 1 < plan.visits.size())
-      run.count_as_recomputed([&] { detail::visit_forward(run, state, batch, i); });
+      run.count_as_recomputed([&] { detail::visit_forward(run, state, batch, i, team); });
     const auto& a = state.activity.visit(i);
-    detail::ffn_sublayer_backward(run, state, batch, visit, a, losses, moe_visit);
+    detail::ffn_sublayer_backward(run, state, batch, visit, a, losses, team);
     detail::attention_sublayer_backward(run, state, batch, visit, a);
+    if (visit.visit == 0) detail::complete_layer(run, plan.layer_of(visit), team);
   }
   embed_backward(run, batch.inputs, detail::constant(dresidual),
                  state.gradients.matrix(plan.embedding));
+  detail::complete_tensor(run, plan.embedding, team);
+}
+template <class Policy>
+void backward(const Policy& run, model_state<Policy>& state, const batch_view& batch,
+              const real_of<typename Policy::compute>* scale, const router_losses<Policy>& losses,
+              typename Policy::statistic* loss_sum) {
+  one_rank alone;
+  backward(run, state, batch, scale, losses, loss_sum, alone);
 }
 
 }  // namespace smelt

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "smelt/model/batch.hpp"
+#include "smelt/model/one_rank.hpp"
 #include "smelt/model/state.hpp"
 #include "smelt/op/attention.hpp"
 #include "smelt/op/balance.hpp"
@@ -53,7 +54,7 @@ void attention_sublayer_forward(const Policy& run, model_state<Policy>& state,
                                 const batch_view& batch, const visit_plan& visit,
                                 const visit_activations<typename Policy::compute>& a) {
   using real = real_of<typename Policy::compute>;
-  const layer_plan& layer = state.plan.layers[static_cast<std::size_t>(visit.layer)];
+  const layer_plan& layer = state.plan.layer_of(visit);
   const attention_shape& shape = state.plan.attention;
   const std::int64_t n = batch.tokens;
   const std::int64_t hidden = state.plan.hidden;
@@ -111,14 +112,13 @@ matrix_view<const real_of<typename Policy::compute>> router_input(
   }
 }
 
-template <class Policy>
+template <class Policy, class Team>
 void ffn_sublayer_forward(const Policy& run, model_state<Policy>& state, const batch_view& batch,
                           const visit_plan& visit,
                           const visit_activations<typename Policy::compute>& a,
-                          real_of<typename Policy::compute>* residual_out) {
-  using compute = typename Policy::compute;
-  using real = real_of<compute>;
-  const layer_plan& layer = state.plan.layers[static_cast<std::size_t>(visit.layer)];
+                          real_of<typename Policy::compute>* residual_out, Team& team) {
+  using real = real_of<typename Policy::compute>;
+  const layer_plan& layer = state.plan.layer_of(visit);
   const ffn_shape& ffn = layer.ffn;
   const std::int64_t n = batch.tokens;
   const std::int64_t hidden = state.plan.hidden;
@@ -138,14 +138,12 @@ void ffn_sublayer_forward(const Policy& run, model_state<Policy>& state, const b
     product(run, router_input(run, state, normalized),
             transposed(state.weights.constant(layer.router)), logits);
     route_forward(run, constant(logits), ffn.top_k, state.plan.router_renormalized, logits,
-                  a.chosen, a.expert_weights, a.router_logsumexp);
+                  a.chosen, a.expert_weights, a.router_logsumexp, state.router_bias(visit));
     dispatch_plan dispatch = a.dispatch;
     dispatch.tokens = n;  // the arrays have room for more
     dispatch_forward(run, a.chosen, dispatch);
     const auto slots = rows_of(state.work.slots, n * ffn.top_k, hidden);
-    expert_ffn_forward(run, {ffn.experts, ffn.top_k, hidden, ffn.width}, constant(normalized),
-                       dispatch, a.expert_weights, state.operand(layer.gate_up).data,
-                       state.operand(layer.down).data, a.gate_up, slots);
+    team.experts_forward(run, state, visit, constant(normalized), dispatch, a, slots);
     combine_forward(run, constant(slots), dispatch.slot_of, ffn.top_k, real(1), into::overwrite,
                     update);
     if (ffn.shared_width > 0)
@@ -158,34 +156,40 @@ void ffn_sublayer_forward(const Policy& run, model_state<Policy>& state, const b
 }
 
 // Visit i of the plan: from its residual_in to that of the next.
-template <class Policy>
+template <class Policy, class Team>
 void visit_forward(const Policy& run, model_state<Policy>& state, const batch_view& batch,
-                   std::size_t i) {
+                   std::size_t i, Team& team) {
   const visit_plan& visit = state.plan.visits[i];
   const auto& a = state.activity.visit(i);
   attention_sublayer_forward(run, state, batch, visit, a);
   ffn_sublayer_forward(run, state, batch, visit, a,
                        i + 1 < state.plan.visits.size() ? state.activity.visit(i + 1).residual_in
-                                                        : state.activity.final_residual());
+                                                        : state.activity.final_residual(),
+                       team);
 }
 
 }  // namespace detail
 
 /// Runs the body on a batch of at most the state's capacity; the result, normalised for the head,
-/// lies in state.activity.final_input().
-template <class Policy>
-void forward(const Policy& run, model_state<Policy>& state, const batch_view& batch) {
+/// lies in state.activity.final_input(). The team: see one_rank.hpp.
+template <class Policy, class Team>
+void forward(const Policy& run, model_state<Policy>& state, const batch_view& batch, Team& team) {
   using real = real_of<typename Policy::compute>;
   const std::int64_t n = batch.tokens;
   const std::int64_t hidden = state.plan.hidden;
   embed_forward(run, batch.inputs, state.weights.constant(state.plan.embedding),
                 detail::rows_of(state.activity.visit(0).residual_in, n, hidden));
   for (std::size_t i = 0; i < state.plan.visits.size(); ++i)
-    detail::visit_forward(run, state, batch, i);
+    detail::visit_forward(run, state, batch, i, team);
   rms_norm_forward(run, detail::rows_of<const real>(state.activity.final_residual(), n, hidden),
                    state.weights.at(state.plan.final_norm), static_cast<real>(norm_epsilon),
                    detail::rows_of(state.activity.final_input(), n, hidden),
                    state.activity.final_rstd());
+}
+template <class Policy>
+void forward(const Policy& run, model_state<Policy>& state, const batch_view& batch) {
+  one_rank alone;
+  forward(run, state, batch, alone);
 }
 
 }  // namespace smelt

@@ -30,9 +30,14 @@ struct tensor_place {
   std::int64_t offset = 0;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
+  /// The offset that the same elements have in the arena of the whole model: what their start is
+  /// drawn from. Another one only on a rank that holds some of the experts.
+  std::int64_t origin = 0;
 
   constexpr std::int64_t count() const { return rows * columns; }
   constexpr bool exists() const { return rows > 0; }
+  /// Where the next tensor begins.
+  constexpr std::int64_t padded_end() const { return offset + (count() + 15) / 16 * 16; }
 };
 
 /// The tensors of one physical layer. Matrices are [outputs, inputs]; experts stand one behind the
@@ -49,6 +54,7 @@ struct visit_plan {
   std::int64_t layer = 0;       // index into `layers`
   std::int64_t visit = 0;       // 0 for the first
   std::int64_t visits = 1;      // of this layer, in all
+  std::int64_t moe_visit = 0;   // how many visits with experts come before this one
   double residual_scale = 1.0;  // of both residual updates
 };
 
@@ -65,11 +71,19 @@ struct model_plan {
   std::int64_t elements = 0;                       // the whole arena, padding included
 
   bool tied() const { return head.offset == embedding.offset; }
+  const layer_plan& layer_of(const visit_plan& visit) const {
+    return layers[static_cast<std::size_t>(visit.layer)];
+  }
   std::int64_t moe_visits() const {
-    std::int64_t count = 0;
-    for (const visit_plan& visit : visits)
-      count += layers[static_cast<std::size_t>(visit.layer)].ffn.is_dense() ? 0 : 1;
-    return count;
+    if (visits.empty()) return 0;
+    return visits.back().moe_visit + (layer_of(visits.back()).ffn.is_dense() ? 0 : 1);
+  }
+  /// Experts of the layer that has most: the stride of tables over MoE visits and experts.
+  std::int64_t most_experts() const {
+    std::int64_t most = 0;
+    for (const layer_plan& layer : layers)
+      most = layer.ffn.experts > most ? layer.ffn.experts : most;
+    return most;
   }
 };
 
@@ -77,8 +91,8 @@ namespace detail {
 struct tensor_placer {
   std::int64_t next = 0;
   constexpr tensor_place operator()(std::int64_t rows, std::int64_t columns) {
-    const tensor_place here{next, rows, columns};
-    next += (rows * columns + 15) / 16 * 16;
+    const tensor_place here{next, rows, columns, next};
+    next = here.padded_end();
     return here;
   }
 };
@@ -137,12 +151,15 @@ consteval auto make_tables() {
   tables.elements = place.next;
 
   std::size_t next = 0;
+  std::int64_t moe_visit = 0;
   for (const span_shape& span : body::spans)
     for (std::int64_t visit = 0; visit < span.visits; ++visit)
-      for (std::int64_t i = 0; i < span.layers; ++i)
+      for (std::int64_t i = 0; i < span.layers; ++i) {
         tables.visits[next++] = {
-            span.first_layer + i, visit, span.visits,
+            span.first_layer + i, visit, span.visits, moe_visit,
             body::residual_scaled ? 1.0 / static_cast<double>(span.visits) : 1.0};
+        moe_visit += span.ffn.is_dense() ? 0 : 1;
+      }
   return tables;
 }
 

@@ -6,6 +6,8 @@
 //   copy          what products read: the weights themselves, or their bf16 rounding
 //   gradients     one per weight; all visits of a looped layer add to the same one
 //   activations   per visit;   workspace   borrowed by all
+//   router bias   [MoE visits, E], where experts are balanced without a loss: one per visit, as the
+//                 visits of a looped layer choose among its experts each in its own way
 #pragma once
 
 #include <cstdint>
@@ -50,6 +52,20 @@ class model_state {
     if constexpr (has_copy) copy_weights(run, weights, *copy_);
   }
 
+  /// Balancing by a bias on the router's choice from here on; all begin at 0.
+  void use_router_bias(const Policy& run) {
+    bias_ =
+        allocate(run, router_bias_count() * static_cast<std::int64_t>(sizeof(real)), "router bias");
+    bias_.zero();
+  }
+  std::int64_t router_bias_count() const { return plan.moe_visits() * plan.most_experts(); }
+  /// [MoE visits, plan.most_experts()]; null without such balancing.
+  real* router_bias() const { return reinterpret_cast<real*>(bias_.data()); }
+  /// Of one visit, [E], or null.
+  real* router_bias(const visit_plan& visit) const {
+    return bias_.bytes() == 0 ? nullptr : router_bias() + visit.moe_visit * plan.most_experts();
+  }
+
   /// What matrix products read.
   matrix_view<const compute> operand(const tensor_place& place) const {
     return {copy_data() + place.offset, place.rows, place.columns};
@@ -85,6 +101,7 @@ class model_state {
   }
 
   std::unique_ptr<tensor_arena<compute, Policy>> copy_;
+  buffer_of<Policy> bias_;
 };
 
 }  // namespace smelt

@@ -32,7 +32,7 @@ void initialize_weights(const cuda<Compute>& run, const model_plan& plan, std::u
           available_threads(), count, 1 << 12, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t i = begin; i < end; ++i)
               piece[static_cast<std::size_t>(i)] =
-                  static_cast<float>(initial_weight(seed, place.offset + first + i, deviation));
+                  static_cast<float>(initial_weight(seed, place.origin + first + i, deviation));
           });
       upload(run, piece.data(), count, weights.at(place) + first);
     }

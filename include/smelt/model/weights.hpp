@@ -105,7 +105,7 @@ void initialize_weights(const host<Compute>& run, const model_plan& plan, std::u
     const double deviation = initial_deviation(plan, name, place);
     for_each_block(run, place.count(), 1 << 12, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
-        weights.at(place)[i] = static_cast<Real>(initial_weight(seed, place.offset + i, deviation));
+        weights.at(place)[i] = static_cast<Real>(initial_weight(seed, place.origin + i, deviation));
     });
   });
 }

@@ -17,6 +17,13 @@
 //   d objective / d p[n, e] = share c_b E assignments_e / (G top_k total)   for n of the group
 //   d objective / d logits  = share 2 c_z logsumexp p / total
 //
+// A group may also lie on several ranks, as the whole batch does in data parallelism. Its counts
+// are then summed over the ranks before the loss (count_experts) and given as group_counts; the
+// sums of probabilities stay each rank's own. As B_g is linear in them, the ranks' losses add up to
+// that of the whole group, and each rank's gradient is exact:
+//
+//   a rank's part of B_g G / total = E / total sum_e fraction_e sum_n p[n, e]    over its own n
+//
 // A visit's share is 1 / (MoE visits), so that a looped model and its Baseline weigh them alike.
 //
 // Both flow through route_backward. Evaluation does not call this op, so it counts nothing.
@@ -25,7 +32,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
+#include "smelt/error.hpp"
 #include "smelt/exec/buffer.hpp"
 #include "smelt/exec/host_device.hpp"
 #include "smelt/exec/matrix.hpp"
@@ -42,9 +51,25 @@ struct balance_setting {
   double balance_coefficient = 0.01;
   double z_coefficient = 0.001;
   double share = 1.0;  // of the objective and of the sums that this visit carries
+  // Where the one group lies on several ranks: its assignments [E], in the policy's memory, and the
+  // tokens that they are of. Null: the group is in the batch.
+  const std::int64_t* group_counts = nullptr;
+  std::int64_t group_counts_tokens = 0;
 
   SMELT_HD std::int64_t groups(std::int64_t tokens) const {
     return (tokens + group_tokens - 1) / group_tokens;
+  }
+  /// Throws where group_counts cannot be those of a group that has all `tokens` of this batch.
+  void check_group_counts(std::int64_t tokens) const {
+    if (group_counts == nullptr) return;
+    if (group_tokens < tokens)
+      throw error("balance: expected one group where group_counts is given, found groups of " +
+                  std::to_string(group_tokens) + " in a batch of " + std::to_string(tokens) +
+                  " tokens; set group_tokens to all ranks' tokens, or give no group_counts");
+    if (group_counts_tokens < tokens)
+      throw error("balance: expected group_counts of this batch's " + std::to_string(tokens) +
+                  " tokens and the other ranks', found group_counts_tokens = " +
+                  std::to_string(group_counts_tokens) + "; sum both over the ranks");
   }
 };
 
@@ -62,13 +87,38 @@ struct balance_partials;
 
 // Tokens whose probabilities are added up in one go; a group is cut into such chunks.
 inline constexpr std::int64_t balance_chunk_tokens = 256;
+
+struct expert_counts;
 }  // namespace host_detail
+
+/// counts [E] = how often chosen [tokens, top_k] names each expert, overwritten; an index that
+/// names none is not counted.
+template <class Compute>
+void count_experts(const host<Compute>& run, const std::int32_t* chosen, std::int64_t tokens,
+                   std::int64_t top_k, std::int64_t experts, std::int64_t* counts) {
+  const std::int64_t assignments = tokens * top_k;
+  // At most 64 chunks: their table stays small beside the assignments.
+  const std::int64_t chunk = std::max<std::int64_t>(4096, (assignments + 63) / 64);
+  const std::int64_t chunks = (assignments + chunk - 1) / chunk;
+  auto* table = thread_scratch<std::int64_t, host_detail::expert_counts>(chunks * experts);
+  for_each_block(run, assignments, chunk, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t* of_chunk = table + begin / chunk * experts;
+    std::fill_n(of_chunk, experts, std::int64_t{0});
+    for (std::int64_t i = begin; i < end; ++i)
+      if (chosen[i] >= 0 && chosen[i] < experts) ++of_chunk[chosen[i]];
+  });
+  std::fill_n(counts, experts, std::int64_t{0});
+  for (std::int64_t c = 0; c < chunks; ++c)
+    for (std::int64_t e = 0; e < experts; ++e) counts[e] += table[c * experts + e];
+}
 
 /// The losses of one visit, and what route_backward needs for their gradient.
 ///   probabilities [N, E], chosen [N, top_k], logsumexp [N]: as route_forward wrote them
 ///   dprobabilities [groups, E]: overwritten
 ///   expert_counts [E]: the visit's record of assignments, added to; zero it where a step begins
 ///   sums: the visit's share of both losses is added, without their coefficients
+/// With setting.group_counts the sums are this rank's part, and expert_counts is still its own
+/// record. Throws where there is more than the one group that they are of.
 template <class Compute>
 void balance_forward(const host<Compute>& run,
                      matrix_view<const typename host<Compute>::real> probabilities,
@@ -79,6 +129,7 @@ void balance_forward(const host<Compute>& run,
   using Real = typename host<Compute>::real;
   const std::int64_t tokens = probabilities.rows;
   const std::int64_t experts = probabilities.columns;
+  setting.check_group_counts(tokens);
   const std::int64_t groups = setting.groups(tokens);
   // Chunks never cross a group: each group has the same number of chunks, some perhaps empty. A
   // group may be set larger than the batch is.
@@ -108,6 +159,8 @@ void balance_forward(const host<Compute>& run,
   for_each_block(run, groups, 1, [&](std::int64_t group, std::int64_t) {
     const double size =
         static_cast<double>(std::min(setting.group_tokens, tokens - group * setting.group_tokens));
+    const double counted =
+        setting.group_counts == nullptr ? size : static_cast<double>(setting.group_counts_tokens);
     double loss = 0.0;
     for (std::int64_t e = 0; e < experts; ++e) {
       double sum = 0.0;
@@ -116,7 +169,9 @@ void balance_forward(const host<Compute>& run,
         sum += partials[c * 2 * experts + e];
         count += partials[c * 2 * experts + experts + e];
       }
-      const double fraction = count / (size * static_cast<double>(top_k));
+      const double assignments =
+          setting.group_counts == nullptr ? count : static_cast<double>(setting.group_counts[e]);
+      const double fraction = assignments / (counted * static_cast<double>(top_k));
       loss += fraction * (sum / size);
       // size / total is the group's weight, 1 / size comes from the mean.
       dprobabilities[group * experts + e] =

@@ -144,5 +144,49 @@ void combine_forward(const host<Compute>& run, matrix_view<const Slot> y_slots,
   });
 }
 
+/// Rows of tokens [N, H] in slot order, converted: to[slot] = from[token_of[slot]]. What travels
+/// to experts on other ranks.
+template <class Compute, class From, class To>
+void rows_to_slots(const host<Compute>& run, matrix_view<const From> from,
+                   const dispatch_plan& plan, matrix_view<To> to) {
+  for_each_block(run, to.rows, 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t slot = begin; slot < end; ++slot) {
+      const From* row = from.row(plan.token_of[slot]);
+      for (std::int64_t j = 0; j < to.columns; ++j) to.row(slot)[j] = static_cast<To>(row[j]);
+    }
+  });
+}
+
+/// Routing weights in slot order: by_slot[slot] = weights[assignment(slot)], of [N, top_k].
+template <class Compute, class Real>
+void weights_to_slots(const host<Compute>& run, const Real* weights, const dispatch_plan& plan,
+                      Real* by_slot) {
+  for_each_block(run, plan.slots(), 1 << 12, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t slot = begin; slot < end; ++slot)
+      by_slot[slot] = weights[plan.assignment(slot)];
+  });
+}
+
+/// And back: weights[assignment(slot)] = by_slot[slot].
+template <class Compute, class Real>
+void weights_from_slots(const host<Compute>& run, const Real* by_slot, const dispatch_plan& plan,
+                        Real* weights) {
+  for_each_block(run, plan.slots(), 1 << 12, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t slot = begin; slot < end; ++slot)
+      weights[plan.assignment(slot)] = by_slot[slot];
+  });
+}
+
+/// A plan without a choice: slot i is token i, in both directions; for rows that came sorted.
+template <class Compute>
+void identity_dispatch(const host<Compute>& run, const dispatch_plan& plan) {
+  for_each_block(run, plan.slots(), 1 << 12, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t slot = begin; slot < end; ++slot) {
+      plan.slot_of[slot] = plan.token_of[slot] = slot;
+      plan.choice_of[slot] = 0;
+    }
+  });
+}
+
 }  // namespace host_backend
 }  // namespace smelt

@@ -6,15 +6,19 @@
 //   chosen = the top_k largest of p, descending   [N, top_k], ties to the lowest index
 //   w_k    = p[chosen_k] / s,  s = sum_k p[chosen_k] if renormalised, otherwise 1
 //
+// Under a bias b [E] (router_bias.hpp) the chosen ones are the top_k largest of logits + b instead,
+// which orders as p exp(b) does, whatever the number of experts. p and w are those without b.
+//
 // Backward, with dp_e = dw_k / s - (sum_j dw_j w_j) / s at the chosen experts (the second term only
 // if renormalised), plus the balancing loss's gradient at every expert:
 //
 //   dlogits_e = p_e (dp_e - sum_i p_i dp_i) + 2 z p_e lse,   lse = logsumexp(logits)
 //
-// The choice itself has no gradient. Logits are a float32 product of the caller, also under bf16: a
-// rounded logit would change who is chosen.
-// Floor: N E elements read and written; a few operations each.
-// Source: paper section 1 (top-8 of 8 to 504 experts); Switch and ST-MoE for the losses.
+// The choice itself has no gradient, so a bias has none and changes none. Logits are a float32
+// product of the caller, also under bf16: a rounded logit would change who is chosen. Floor: N E
+// elements read and written; a few operations each. Source: paper section 1 (top-8 of 8 to 504
+// experts); Switch and ST-MoE for the losses; Wang et al. 2024 (auxiliary-loss-free balancing) for
+// the bias.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +26,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "smelt/exec/buffer.hpp"
 #include "smelt/exec/host_device.hpp"
 #include "smelt/exec/matrix.hpp"
 #include "smelt/exec/policy.hpp"
@@ -159,22 +164,43 @@ inline namespace host_backend {
 /// Tokens that one thread routes at a time.
 inline constexpr std::int64_t route_block_tokens = 32;
 
+namespace host_detail {
+struct route_scores;
+}
+
 /// logits [N, E] -> probabilities [N, E] (may be the same memory), chosen and weights [N, top_k],
 /// logsumexp [N]. Rows of NaN or Inf still choose top_k distinct experts; their weights are NaN.
+/// choice_bias [E] or null: chosen descends by logit + bias, where two that round to the same score
+/// tie, and so do NaN and -Inf.
 template <class Compute>
 void route_forward(const host<Compute>& run, matrix_view<const typename host<Compute>::real> logits,
                    std::int64_t top_k, bool renormalize,
                    matrix_view<typename host<Compute>::real> probabilities, std::int32_t* chosen,
-                   typename host<Compute>::real* weights, typename host<Compute>::real* logsumexp) {
+                   typename host<Compute>::real* weights, typename host<Compute>::real* logsumexp,
+                   const typename host<Compute>::real* choice_bias = nullptr) {
   using Real = typename host<Compute>::real;
   const std::int64_t experts = logits.columns;
+  const bool biased = choice_bias != nullptr;
+  const worker_scratch<Real, host_detail::route_scores> scratch(run.threads(),
+                                                                biased ? experts : 0);
   for_each_block(run, logits.rows, route_block_tokens, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
+      const Real* from = logits.row(n);
       Real* row = probabilities.row(n);
-      if (row != logits.row(n)) std::copy_n(logits.row(n), experts, row);
+      std::int32_t* choices = chosen + n * top_k;
+      Real* of_choices = weights + n * top_k;
+      if (biased) {  // before the softmax, which may overwrite the logits
+        Real* scores = scratch.mine();
+        for (std::int64_t e = 0; e < experts; ++e) scores[e] = from[e] + choice_bias[e];
+        top_k_of_row<Real>(scores, experts, top_k, choices, of_choices);
+      }
+      if (row != from) std::copy_n(from, experts, row);
       logsumexp[n] = softmax_row(row, experts);
-      top_k_of_row<Real>(row, experts, top_k, chosen + n * top_k, weights + n * top_k);
-      if (renormalize) renormalize_row(weights + n * top_k, top_k);
+      if (biased)
+        for (std::int64_t k = 0; k < top_k; ++k) of_choices[k] = row[choices[k]];
+      else
+        top_k_of_row<Real>(row, experts, top_k, choices, of_choices);
+      if (renormalize) renormalize_row(of_choices, top_k);
     }
   });
 }

@@ -7,6 +7,7 @@
 //                     /optimizer.safetensors  AdamW's moments: first_moment.<name>, second_moment.
 //                     /state.json             step, seed, options, checksums of the two files
 //
+// The files are the same whatever the number of ranks (checkpoint_tensors.hpp).
 // A checkpoint is there whole or not at all (checkpoint_folder.hpp), whenever the program is killed
 // and when the disk is full. Loading changes nothing in the trainer before every byte was checked.
 // Tensors pass through one piece of 4 Mi elements, so a model need not fit twice. With the same
@@ -32,6 +33,7 @@
 #include "smelt/train/checkpoint_architecture.hpp"
 #include "smelt/train/checkpoint_folder.hpp"
 #include "smelt/train/checkpoint_state.hpp"
+#include "smelt/train/checkpoint_tensors.hpp"
 #include "smelt/train/step.hpp"
 
 namespace smelt {
@@ -41,66 +43,27 @@ namespace detail {
 // Raised when a file of today would be misread by the code of tomorrow.
 inline constexpr const char* tensors_version = "1";
 
-// A tensor in the memory of a policy and its name in the file.
-template <class Real>
-struct stored_tensor {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  Real* data;
-  std::int64_t count;
-};
-
-// The tensors of an arena, padding left out: it is zero and stays so.
-template <class Real, class Policy>
-void add_tensors(const model_plan& plan, const std::string& prefix,
-                 const tensor_arena<Real, Policy>& arena, std::vector<stored_tensor<Real>>& all) {
-  for_each_tensor(plan, [&](const std::string& name, const tensor_place& place) {
-    all.push_back({prefix + name, {place.rows, place.columns}, arena.at(place), place.count()});
-  });
-}
-
-// What weights.safetensors holds: master weights, which the copy for products is rounded from.
-template <class Model, class Policy>
-auto weight_tensors(trainer<Model, Policy>& from) {
-  std::vector<stored_tensor<typename Policy::real>> all;
-  add_tensors(from.plan(), "", from.state().weights, all);
-  return all;
-}
-
-// What optimizer.safetensors holds. Its steps, for the bias corrections, are the trainer's.
-template <class Model, class Policy>
-auto moment_tensors(trainer<Model, Policy>& from) {
-  std::vector<stored_tensor<typename Policy::real>> all;
-  add_tensors(from.plan(), "first_moment.", from.first_moments(), all);
-  add_tensors(from.plan(), "second_moment.", from.second_moments(), all);
-  return all;
-}
-
-// Writes tensors a piece at a time, so that a device's model is never whole in the host's memory.
-// The download is the policy's own; on the host it is a copy.
-template <class Policy, class Real>
-noted_file write_tensors(const Policy& run, const std::filesystem::path& path,
-                         const std::vector<stored_tensor<Real>>& tensors,
+// Writes a file of tensors on rank 0; every rank calls with the same ones.
+template <class Engine, class Policy, class Real>
+noted_file write_tensors(Engine& ranks, const Policy& run, const std::filesystem::path& path,
+                         std::vector<stored_tensor<Real>> tensors,
                          std::map<std::string, std::string> metadata,
                          std::int64_t piece_elements = std::int64_t{1} << 22) {
-  std::vector<tensor_info> infos;
-  std::map<std::string, const stored_tensor<Real>*> by_name;
-  for (const stored_tensor<Real>& tensor : tensors) {
-    infos.push_back({tensor.name, dtype_of<Real>, tensor.shape});
-    by_name[tensor.name] = &tensor;
+  // The writer's order, which the other ranks must know without one.
+  std::sort(tensors.begin(), tensors.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::optional<safetensors_writer> writer;
+  if (ranks.rank() == 0) {
+    std::vector<tensor_info> infos;
+    for (const auto& tensor : tensors) infos.push_back({tensor.name, dtype_of<Real>, tensor.shape});
+    writer.emplace(path, std::move(infos), std::move(metadata));
   }
-  safetensors_writer writer(path, std::move(infos), std::move(metadata));
-  std::vector<Real> piece;
-  for (const tensor_info& info : writer.order()) {
-    const stored_tensor<Real>& tensor = *by_name.at(info.name);
-    for (std::int64_t first = 0; first < tensor.count; first += piece_elements) {
-      const std::int64_t count = std::min(piece_elements, tensor.count - first);
-      piece.resize(static_cast<std::size_t>(count));
-      download(run, static_cast<const Real*>(tensor.data) + first, count, piece.data());
-      writer.write(info.name, std::as_bytes(std::span<const Real>(piece)));
-    }
-  }
-  const written_file written = writer.finish();
+  gather_tensors(ranks, run, tensors, piece_elements,
+                 [&](const stored_tensor<Real>& tensor, std::span<const Real> piece) {
+                   writer->write(tensor.name, std::as_bytes(piece));
+                 });
+  if (!writer) return {};
+  const written_file written = writer->finish();
   return {path.filename().string(), written.size_bytes, written.checksum.text()};
 }
 
@@ -162,7 +125,8 @@ template <class Policy, class Real>
 void read_tensors(const Policy& run, const safetensors_file& file,
                   const std::vector<stored_tensor<Real>>& tensors) {
   for (const stored_tensor<Real>& tensor : tensors)
-    upload(run, file.view<Real>(tensor.name).data(), tensor.count, tensor.data);
+    for (const stored_part<Real>& part : tensor.parts)
+      upload(run, file.view<Real>(tensor.name).data() + part.first, part.count, part.data);
 }
 
 // As files spell types; a record of bf16 products is not resumed with float32 ones.
@@ -172,8 +136,9 @@ std::string compute_name() {
 }
 
 // Both ways of loading; `expected` is null where the record may be any.
-template <class Model, class Policy>
-checkpoint_state load_checkpoint(trainer<Model, Policy>& into, const std::filesystem::path& folder,
+template <class Model, class Policy, class Engine>
+checkpoint_state load_checkpoint(trainer<Model, Policy, Engine>& into,
+                                 const std::filesystem::path& folder,
                                  const training_record* expected) {
   into.resume_at(into.steps());  // throws where a step is unfinished, and changes nothing
   auto [state, notes] = read_state(folder / checkpoint_record);
@@ -182,8 +147,9 @@ checkpoint_state load_checkpoint(trainer<Model, Policy>& into, const std::filesy
                     (folder / checkpoint_record).string());
   const safetensors_file weights(folder / checkpoint_weights);
   const safetensors_file optimizer(folder / checkpoint_optimizer);
-  const auto weights_here = weight_tensors(into);
-  const auto moments_here = moment_tensors(into);
+  using real = typename Policy::real;
+  const auto weights_here = weight_tensors<real>(into, part_choice::held_here);
+  const auto moments_here = moment_tensors<real>(into, part_choice::held_here);
   // Cheap checks first, and of those the one whose message says most.
   expect_format(weights, "weights");
   expect_architecture(architecture_fields<Model>(), metadata_text(weights, "architecture"),
@@ -204,18 +170,24 @@ checkpoint_state load_checkpoint(trainer<Model, Policy>& into, const std::filesy
 }  // namespace detail
 
 /// Writes a checkpoint of a trainer whose steps are all finished, then removes what `keep` does not
-/// keep. The same trainer and record give the same bytes.
+/// keep. The same trainer and record give the same bytes. Of several ranks all call, rank 0 writes,
+/// and nobody returns before the checkpoint is there.
 /// @return where it stands: root/step-00001234.
 /// @throws smelt::error naming file and reason where the disk does not take it; the checkpoints
 ///         before it are then as they were, and of this one nothing is left.
-template <class Model, class Policy>
-std::filesystem::path save(trainer<Model, Policy>& from, const std::filesystem::path& root,
+template <class Model, class Policy, class Engine>
+std::filesystem::path save(trainer<Model, Policy, Engine>& from, const std::filesystem::path& root,
                            const training_record& record, const retention& keep = {}) {
   from.resume_at(from.steps());  // throws where a step is unfinished, and changes nothing
   if (keep.last < 1)
     throw error("retention.last: expected at least 1, found " + std::to_string(keep.last) +
                 "; the checkpoint just written is one of them");
-  checkpoint_writer writer(root, from.steps());
+  using detail::part_choice;
+  using real = typename Policy::real;
+  auto& ranks = from.team().world();
+  std::optional<checkpoint_writer> writer;
+  if (ranks.rank() == 0) writer.emplace(root, from.steps());
+  const std::filesystem::path folder = writer ? writer->folder() : root;
   std::map<std::string, std::string> about_weights{
       {"smelt.content", "weights"},
       {"smelt.version", detail::tensors_version},
@@ -224,24 +196,32 @@ std::filesystem::path save(trainer<Model, Policy>& from, const std::filesystem::
   if (from.plan().tied()) about_weights["head"] = "embedding";
   // state.json comes last: it notes the other two.
   std::vector<detail::noted_file> files;
-  files.push_back(detail::write_tensors(from.policy(), writer.folder() / checkpoint_weights,
-                                        detail::weight_tensors(from), about_weights));
+  files.push_back(detail::write_tensors(ranks, from.policy(), folder / checkpoint_weights,
+                                        detail::weight_tensors<real>(from, part_choice::to_write),
+                                        about_weights));
   files.push_back(detail::write_tensors(
-      from.policy(), writer.folder() / checkpoint_optimizer, detail::moment_tensors(from),
+      ranks, from.policy(), folder / checkpoint_optimizer,
+      detail::moment_tensors<real>(from, part_choice::to_write),
       {{"smelt.content", "adamw moments"}, {"smelt.version", detail::tensors_version}}));
-  detail::write_state(writer.folder() / checkpoint_record,
-                      {from.steps(), detail::compute_name<Policy>(), record}, files);
-  const std::filesystem::path place = writer.finish();
-  writer.prune(keep);
+  std::filesystem::path place = root / checkpoint_name(from.steps());
+  if (writer) {
+    detail::write_state(folder / checkpoint_record,
+                        {from.steps(), detail::compute_name<Policy>(), record}, files);
+    place = writer->finish();
+    writer->prune(keep);
+  }
+  ranks.barrier();
   return place;
 }
 
 /// Reads one checkpoint, root/step-00001234, into a trainer of the same model, whatever its options
-/// and its element type of products: to begin a branch, to go on in another precision.
+/// its element type of products and its number of ranks: to begin a branch, to go on in another
+/// precision. Of several ranks each reads for itself what it holds.
 /// @throws smelt::error in one line naming file, field or tensor, expected and found; nothing in
 ///         the trainer has changed then.
-template <class Model, class Policy>
-checkpoint_state load(trainer<Model, Policy>& into, const std::filesystem::path& checkpoint) {
+template <class Model, class Policy, class Engine>
+checkpoint_state load(trainer<Model, Policy, Engine>& into,
+                      const std::filesystem::path& checkpoint) {
   return detail::load_checkpoint(into, checkpoint, nullptr);
 }
 
@@ -249,8 +229,8 @@ checkpoint_state load(trainer<Model, Policy>& into, const std::filesystem::path&
 /// what the trainer then does is bit for bit what the stopped one would have done.
 /// @return nothing where there is no checkpoint: begin at step 0.
 /// @throws smelt::error as load, and where a field of the record or the compute type differs.
-template <class Model, class Policy>
-std::optional<checkpoint_state> resume(trainer<Model, Policy>& into,
+template <class Model, class Policy, class Engine>
+std::optional<checkpoint_state> resume(trainer<Model, Policy, Engine>& into,
                                        const std::filesystem::path& root,
                                        const training_record& record) {
   const std::optional<std::filesystem::path> latest = latest_checkpoint(root);

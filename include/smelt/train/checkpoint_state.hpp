@@ -90,6 +90,7 @@ void for_each_record_field(Record& record, Visit&& visit) {
   visit("options.balance_coefficient", options.balance_coefficient);
   visit("options.z_coefficient", options.z_coefficient);
   visit("options.balance_group_tokens", options.balance_group_tokens);
+  visit("options.router_bias_rate", options.router_bias_rate);
 }
 
 // Of the compact text, whatever blanks the file has. Parsing and writing again changes no digit.

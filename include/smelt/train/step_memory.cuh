@@ -111,6 +111,7 @@ class step_memory<cuda<Compute>> {
     outcome_.sums.squares = static_cast<double>(sums.squares);
     outcome_.sums.router.load_balance = static_cast<double>(sums.router.load_balance);
     outcome_.sums.router.router_z = static_cast<double>(sums.router.router_z);
+    outcome_.sums.verdict = static_cast<double>(sums.verdict);
     std::copy_n(at<const std::int64_t>(here.results, counts_place_), counts_,
                 outcome_.expert_counts.begin());
     return outcome_;

@@ -34,7 +34,12 @@ struct step_sums {
   Statistic loss_sum = 0;  // nats over the tokens that count
   Statistic squares = 0;   // of the whole gradient
   balance_sums<Statistic> router{};
+  Statistic verdict = 0;  // 0 where the step may change weights: see judge_step
+
+  /// The first four, which add up over ranks.
+  static constexpr std::int64_t over_ranks = 4;
 };
+static_assert(sizeof(step_sums<double>) == 5 * sizeof(double));
 
 /// What the host sees of a finished step.
 struct step_outcome {

@@ -26,6 +26,7 @@ struct training_options {
   double balance_coefficient = 0.01;      // of the load-balancing loss
   double z_coefficient = 0.001;           // of the router z-loss
   std::int64_t balance_group_tokens = 0;  // consecutive tokens that balance; 0: a micro-batch
+  double router_bias_rate = 0.0;          // balancing by a bias on the choice; 0: none
 
   void check() const {
     schedule.check();
@@ -33,10 +34,10 @@ struct training_options {
       throw error("training_options.batch_tokens: expected at least 1, found " +
                   std::to_string(batch_tokens));
     if (clip_norm < 0.0 || balance_coefficient < 0.0 || z_coefficient < 0.0 || weight_decay < 0.0 ||
-        balance_group_tokens < 0)
+        balance_group_tokens < 0 || router_bias_rate < 0.0)
       throw error(
-          "training_options: clip_norm, weight_decay, the coefficients and balance_group_tokens "
-          "must not be negative; 0 switches each off");
+          "training_options: clip_norm, weight_decay, the coefficients, balance_group_tokens and "
+          "router_bias_rate must not be negative; 0 switches each off");
   }
 };
 
@@ -49,6 +50,17 @@ struct step_report {
   double router_z = 0.0;
   double gradient_norm = 0.0;  // before clipping
   double learning_rate = 0.0;
+};
+
+/// A step that changed no weight and no moment: its loss or gradient was no number, or beyond what
+/// trainer::limit allows. All ranks of a job throw it alike.
+class rejected_step : public agreed_error {
+ public:
+  rejected_step(std::int64_t step_, double loss_, double gradient_norm_, const std::string& what)
+      : agreed_error(what), step(step_), loss(loss_), gradient_norm(gradient_norm_) {}
+  std::int64_t step;
+  double loss;
+  double gradient_norm;
 };
 
 /// Loss of a batch without training on it.

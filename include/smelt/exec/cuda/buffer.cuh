@@ -2,9 +2,9 @@
 //
 // Device memory of a policy: an owning buffer, and copies to and from it in stream order.
 //
-// The same four names as the host's (buffer.hpp): allocate, upload, download, clear. A copy from or
-// to pageable host memory is finished when the call returns; with pinned memory (pinned_buffer) it
-// goes on beside the host.
+// The same names as the host's (buffer.hpp): allocate, upload, download, copy, clear. A copy from
+// or to pageable host memory is finished when the call returns; with pinned memory (pinned_buffer)
+// it goes on beside the host.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -92,6 +92,15 @@ void download(const cuda<Compute>& run, const T* from, std::int64_t count, T* to
                                        cudaMemcpyDeviceToHost, run.stream()),
                        "download of " + std::to_string(count) + " elements");
   run.synchronize();
+}
+
+/// Device memory -> device memory, `count` elements that do not overlap.
+template <class Compute, class T>
+void copy(const cuda<Compute>& run, const T* from, std::int64_t count, T* to) {
+  if (count > 0)
+    cuda_detail::check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(count) * sizeof(T),
+                                       cudaMemcpyDeviceToDevice, run.stream()),
+                       "copy of " + std::to_string(count) + " elements");
 }
 
 /// `count` elements of device memory become zero bytes.
