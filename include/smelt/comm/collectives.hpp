@@ -93,6 +93,11 @@ struct sent_bytes {
   constexpr std::int64_t of(collective kind) const {
     return by_kind[static_cast<std::size_t>(kind)];
   }
+  constexpr sent_bytes& operator+=(const sent_bytes& more) {
+    for (std::size_t kind = 0; kind < collective_kinds; ++kind) by_kind[kind] += more.by_kind[kind];
+    control += more.control;
+    return *this;
+  }
 };
 
 namespace detail {

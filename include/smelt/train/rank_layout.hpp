@@ -188,9 +188,13 @@ class rank_layout {
       const element_range shard = shards{group.count(), holders}.of(holder);
       const std::int64_t begin = std::max(here.offset, group.begin + shard.begin);
       const std::int64_t end = std::min(here.offset + here.count(), group.begin + shard.end);
-      if (begin < end)
-        parts.push_back({is_expert ? holder * grid_.expert_ranks + expert_rank : holder,
-                         first + begin - here.offset, end - begin, begin});
+      if (begin >= end) continue;
+      const std::int64_t rank = is_expert ? holder * grid_.expert_ranks + expert_rank : holder;
+      // The range is as long on every rank that holds it, but begins behind that rank's experts.
+      const std::int64_t range_begin =
+          is_expert ? 0 : of(rank % grid_.expert_ranks).expert_elements();
+      parts.push_back(
+          {rank, first + begin - here.offset, end - begin, range_begin + begin - group.begin});
     }
   }
 

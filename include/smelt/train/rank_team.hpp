@@ -68,6 +68,16 @@ class rank_team {
     return bytes;
   }
 
+  /// What this rank has sent since its engines were made, the grid's included.
+  sent_bytes sent() {
+    sent_bytes all = world_.sent();
+    if (grid_) {
+      all += grid_->experts().sent();
+      all += grid_->replicas().sent();
+    }
+    return all;
+  }
+
   // --- what a pass asks: see model/one_rank.hpp --------------------------------------------------
 
   void complete(const Policy& run, std::int64_t begin, std::int64_t end) {
