@@ -56,13 +56,13 @@ class alone {
     detail::expect_count(collective::broadcast, count);
     detail::expect_root(root, 1);
   }
-  /// What the rank sends to itself arrives; on a device that copy is the engine's of that device.
-  template <class Compute, sent_element T>
-  void all_to_all(const host<Compute>& run, const T* send,
+  /// What the rank sends to itself arrives.
+  template <class Policy, sent_element T>
+  void all_to_all(const Policy& run, const T* send,
                   std::span<const std::int64_t> send_counts, T* receive,
                   std::span<const std::int64_t> receive_counts) {
     detail::expect_counts(send_counts, receive_counts, 0, 1);
-    upload(run, send, send_counts[0], receive);
+    copy(run, send, send_counts[0], receive);
   }
 
   /// The part of the ranks that gives the same color: itself.
