@@ -25,5 +25,6 @@
 #include "smelt/kernel/rms_norm.cuh"
 #include "smelt/kernel/rope.cuh"
 #include "smelt/kernel/route.cuh"
+#include "smelt/kernel/router_bias.cuh"
 #include "smelt/model/weights.cuh"
 #include "smelt/train/step_memory.cuh"

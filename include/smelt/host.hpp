@@ -9,6 +9,7 @@
 #include "smelt/exec/policy.hpp"
 #include "smelt/model/backward.hpp"
 #include "smelt/model/forward.hpp"
+#include "smelt/op/router_bias.hpp"
 #include "smelt/smelt.hpp"
 #include "smelt/train/batch.hpp"
 #include "smelt/train/byte_counts.hpp"

@@ -16,4 +16,10 @@ using every_op =
 template class trainer<every_op, cuda<float>>;
 template class trainer<every_op, cuda<bf16>>;
 
+// Balancing without a loss, and over ranks.
+template void count_experts(const cuda<float>&, const std::int32_t*, std::int64_t, std::int64_t,
+                            std::int64_t, std::int64_t*);
+template void update_router_bias(const cuda<float>&, const std::int64_t*, std::int64_t, double,
+                                 const float*, float*);
+
 }  // namespace smelt

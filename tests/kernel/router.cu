@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The suites of route, dispatch and balance on CUDA, and what only CUDA can be asked: the host's
-// very plan, the same bits twice, capture and replay, indices that name no expert, more shared
-// memory than a launch has for free, and slots past 2^31 elements.
+// The suites of route, its bias, dispatch and balance on CUDA, and what only CUDA can be asked: the
+// host's very plan, the same bits twice, capture and replay, indices that name no expert, more
+// shared memory than a launch has for free, and slots past 2^31 elements.
 #include "op/balance.hpp"
+#include "op/balance_ranks.hpp"
 #include "op/dispatch.hpp"
 #include "op/route.hpp"
+#include "op/router_bias.hpp"
 
 #include "smelt/exec/cuda/buffer.cuh"
 #include "smelt/kernel/balance.cuh"
 #include "smelt/kernel/dispatch.cuh"
 #include "smelt/kernel/route.cuh"
+#include "smelt/kernel/router_bias.cuh"
 
 namespace smelt::test {
 
@@ -24,6 +27,14 @@ TEST_CASE_TEMPLATE_INVOKE(route_empty, cuda<>, cuda<bf16>);
 TEST_CASE_TEMPLATE_INVOKE(route_gradients, cuda<>, cuda<bf16>);
 TEST_CASE_TEMPLATE_INVOKE(route_twice, cuda<>);
 TEST_CASE_TEMPLATE_INVOKE(route_backward_not_numbers, cuda<>);
+TEST_CASE_TEMPLATE_INVOKE(bias_choice, cuda<>);
+TEST_CASE_TEMPLATE_INVOKE(bias_ties, cuda<>);
+TEST_CASE_TEMPLATE_INVOKE(bias_not_numbers, cuda<>);
+TEST_CASE_TEMPLATE_INVOKE(bias_in_place, cuda<>);
+TEST_CASE_TEMPLATE_INVOKE(bias_update, cuda<>, cuda<bf16>);
+TEST_CASE_TEMPLATE_INVOKE(bias_stays, cuda<>);
+TEST_CASE_TEMPLATE_INVOKE(bias_precision, cuda<bf16>);
+TEST_CASE_TEMPLATE_INVOKE(bias_evens_out, cuda<>);
 TEST_CASE_TEMPLATE_INVOKE(dispatch_plans, cuda<>, cuda<bf16>);
 TEST_CASE_TEMPLATE_INVOKE(combine_values, cuda<>, cuda<bf16>);
 TEST_CASE_TEMPLATE_INVOKE(combine_transpose, cuda<>);
@@ -38,6 +49,10 @@ TEST_CASE_TEMPLATE_INVOKE(balance_unequal_groups, cuda<>);
 TEST_CASE_TEMPLATE_INVOKE(balance_share, cuda<>);
 TEST_CASE_TEMPLATE_INVOKE(balance_counts, cuda<>);
 TEST_CASE_TEMPLATE_INVOKE(balance_empty, cuda<>);
+TEST_CASE_TEMPLATE_INVOKE(balance_count_experts, cuda<>);
+TEST_CASE_TEMPLATE_INVOKE(balance_ranks, cuda<>);
+TEST_CASE_TEMPLATE_INVOKE(balance_one_rank, cuda<>);
+TEST_CASE_TEMPLATE_INVOKE(balance_refused, cuda<>);
 
 TEST_CASE("route: case 13: keys order as top_k_of_row does, NaN below every number") {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
@@ -56,6 +71,24 @@ TEST_CASE("route: case 13: keys order as top_k_of_row does, NaN below every numb
   for (int i = 0; i < 100; ++i) row.push_back(some[i * i % 11]);
   std::vector<std::uint64_t> keys;
   for (int e = 0; e < 100; ++e) keys.push_back(cuda_detail::choice_key(row[std::size_t(e)], e));
+  std::sort(keys.rbegin(), keys.rend());
+  CHECK(keys.back() != 0);  // 0 is no key
+  std::vector<std::int32_t> ordered, expected(100, -1);
+  for (const std::uint64_t key : keys) ordered.push_back(cuda_detail::expert_of_key(key));
+  std::vector<float> values(100);
+  top_k_of_row(row.data(), 100, 100, expected.data(), values.data());
+  CHECK(ordered == expected);
+}
+
+TEST_CASE("router bias: case 13: keys of scores order as top_k_of_row does, whatever their sign") {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  const float some[] = {0.0F, nan, -0.25F, -nan, -1e-40F, 1.0F, inf, 1e-40F, -0.0F, -3e38F, -inf};
+  std::vector<float> row;
+  for (int i = 0; i < 100; ++i) row.push_back(some[i * 7 % 11]);
+  std::vector<std::uint64_t> keys;
+  for (int e = 0; e < 100; ++e)
+    keys.push_back(cuda_detail::score_key(cuda_detail::score_rank(row[std::size_t(e)]), e));
   std::sort(keys.rbegin(), keys.rend());
   CHECK(keys.back() != 0);  // 0 is no key
   std::vector<std::int32_t> ordered, expected(100, -1);
@@ -169,7 +202,8 @@ struct router_step {
   tensor<float, policy_type> logits, probabilities, weights, logsumexp, dweights, dprobabilities,
       dlogits, out;
   tensor<std::int32_t, policy_type> chosen;
-  tensor<std::int64_t, policy_type> counts;
+  tensor<std::int64_t, policy_type> counts, all_counts;
+  tensor<float, policy_type> bias, loss_sum;
   tensor<balance_sums<float>, policy_type> sums;
   tensor<Compute, policy_type> slots;
   plan_memory<policy_type> memory;
@@ -185,6 +219,9 @@ struct router_step {
         out(poisoned<float>(tokens * hidden)),
         chosen(std::vector<std::int32_t>(tokens * top_k, -1)),
         counts(std::vector<std::int64_t>(experts, 0)),
+        all_counts(std::vector<std::int64_t>(experts, -1)),
+        bias(random_values<float>(experts, 7)),
+        loss_sum(std::vector<float>(1, 1.0F)),
         sums(std::vector<balance_sums<float>>(1)),
         slots(slot_values()),
         memory(tokens, experts, top_k) {}
@@ -199,7 +236,8 @@ struct router_step {
     const policy_type& on = policy<policy_type>();
     route_forward(on, logits.constant(tokens, experts), top_k, true,
                   probabilities.view(tokens, experts), chosen.data(), weights.data(),
-                  logsumexp.data());
+                  logsumexp.data(), bias.data());
+    count_experts(on, chosen.data(), tokens, top_k, experts, all_counts.data());
     dispatch_forward(on, chosen.data(), memory.plan());
     combine_forward(on, slots.constant(tokens * top_k, hidden), memory.slot_of.data(), top_k, 0.5F,
                     into::overwrite, out.view(tokens, hidden));
@@ -209,6 +247,7 @@ struct router_step {
                    top_k, true, dweights.data(),
                    balance_backward<float>(setting, dprobabilities.data(), logsumexp.data()),
                    dlogits.view(tokens, experts));
+    update_router_bias(on, all_counts.data(), experts, 0.001, loss_sum.data(), bias.data());
   }
 };
 
@@ -220,7 +259,8 @@ bool same_step(const router_step<Compute>& a, const router_step<Compute>& b) {
          a.logsumexp.values() == b.logsumexp.values() &&
          a.dprobabilities.values() == b.dprobabilities.values() &&
          a.dlogits.values() == b.dlogits.values() && a.out.values() == b.out.values() &&
-         a.counts.values() == b.counts.values() && same_plan(a.memory, b.memory) &&
+         a.counts.values() == b.counts.values() && a.bias.values() == b.bias.values() &&
+         a.all_counts.values() == b.all_counts.values() && same_plan(a.memory, b.memory) &&
          a.sums.values()[0].load_balance == b.sums.values()[0].load_balance &&
          a.sums.values()[0].router_z == b.sums.values()[0].router_z;
 }

@@ -35,26 +35,29 @@ bool operator==(const routed<Real>& a, const routed<Real>& b) {
          a.logsumexp == b.logsumexp;
 }
 
-/// Routes tokens of `experts` logits each; all outputs are poisoned first.
+/// Routes tokens of `experts` logits each; all outputs are poisoned first. A bias is none or [E].
 template <class Policy>
 routed<typename Policy::real> route(const std::vector<typename Policy::real>& logits,
                                     std::int64_t experts, std::int64_t top_k, bool renormalize,
-                                    const Policy& run = policy<Policy>()) {
+                                    const Policy& run = policy<Policy>(),
+                                    const std::vector<typename Policy::real>& bias = {}) {
   using real = typename Policy::real;
   const std::int64_t tokens = static_cast<std::int64_t>(logits.size()) / experts;
-  const tensor<real, Policy> from(logits), probabilities(poisoned<real>(tokens * experts)),
-      weights(poisoned<real>(tokens * top_k)), logsumexp(poisoned<real>(tokens));
+  const tensor<real, Policy> from(logits), on_choice(bias),
+      probabilities(poisoned<real>(tokens * experts)), weights(poisoned<real>(tokens * top_k)),
+      logsumexp(poisoned<real>(tokens));
   const tensor<std::int32_t, Policy> chosen(
       std::vector<std::int32_t>(static_cast<std::size_t>(tokens * top_k), -7));
   route_forward(run, from.constant(tokens, experts), top_k, renormalize,
                 probabilities.view(tokens, experts), chosen.data(), weights.data(),
-                logsumexp.data());
+                logsumexp.data(), bias.empty() ? nullptr : on_choice.data());
   return {probabilities.values(), chosen.values(), weights.values(), logsumexp.values()};
 }
 
-/// Softmax, a stable sort, the first top_k; nothing shared with the op.
+/// Softmax, a stable sort by p or p exp(bias), the first top_k; nothing shared with the op.
 inline routed<double> plain_route(const std::vector<double>& logits, std::int64_t experts,
-                                  std::int64_t top_k, bool renormalize) {
+                                  std::int64_t top_k, bool renormalize,
+                                  const std::vector<double>& bias = {}) {
   routed<double> out;
   const std::size_t count = static_cast<std::size_t>(experts);
   for (std::size_t first = 0; first < logits.size(); first += count) {
@@ -64,8 +67,10 @@ inline routed<double> plain_route(const std::vector<double>& logits, std::int64_
     for (std::size_t e = 0; e < count; ++e) p[e] = std::exp(logits[first + e]) / sum;
     std::vector<std::int32_t> order(count);
     std::iota(order.begin(), order.end(), 0);
+    std::vector<double> score = p;
+    for (std::size_t e = 0; e < bias.size(); ++e) score[e] *= std::exp(bias[e]);
     std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-      return p[static_cast<std::size_t>(a)] > p[static_cast<std::size_t>(b)];
+      return score[static_cast<std::size_t>(a)] > score[static_cast<std::size_t>(b)];
     });
     double chosen_sum = 0.0;
     for (std::int64_t k = 0; k < top_k; ++k)

@@ -58,9 +58,8 @@ class alone {
   }
   /// What the rank sends to itself arrives.
   template <class Policy, sent_element T>
-  void all_to_all(const Policy& run, const T* send,
-                  std::span<const std::int64_t> send_counts, T* receive,
-                  std::span<const std::int64_t> receive_counts) {
+  void all_to_all(const Policy& run, const T* send, std::span<const std::int64_t> send_counts,
+                  T* receive, std::span<const std::int64_t> receive_counts) {
     detail::expect_counts(send_counts, receive_counts, 0, 1);
     copy(run, send, send_counts[0], receive);
   }
