@@ -3,7 +3,7 @@
 # What the test folders call:
 #   smelt_add_test(<name> SOURCES a.cpp ... [LIBRARIES smelt::host ...] [LABELS ...] [TIMEOUT s])
 #   smelt_add_check(<name> COMMAND ... [LABELS ...] [TIMEOUT s])   a command as a test
-#   smelt_add_device_test(<name> SOURCES a.cu ... [LIBRARIES ...] [LABELS ...] [TIMEOUT s])
+#   smelt_add_device_test(<name> SOURCES a.cu ... [LIBRARIES ...] [LABELS ...] [TIMEOUT s] [ONE_ORDER])
 #   smelt_add_skipped_test(<name> <reason> [LABELS ...])           shown as skipped, with the reason
 # The folder's name is always a label: `ctest -L op` runs tests/op.
 
@@ -63,9 +63,13 @@ function(smelt_add_test name)
 endfunction()
 
 # A program for a device runs on a GPU where there is one, and otherwise on the CPU through nogpu
-# under three thread schedules.
+# under three thread schedules, or one where its kernels have tests of their own under all three.
 function(smelt_add_device_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 test "ONE_ORDER" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
+  set(orders --orders)
+  if(test_ONE_ORDER)
+    set(orders)
+  endif()
   if(NOT SMELT_HAS_CUDA)
     smelt_add_skipped_test(${name} "needs nvcc" LABELS cuda ${test_LABELS})
     return()
@@ -75,7 +79,7 @@ function(smelt_add_device_test name)
                                              smelt_program)
   target_include_directories(test_${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   smelt_device_program(test_${name})
-  add_test(NAME ${name} COMMAND "${PROJECT_SOURCE_DIR}/tests/support/on_device" --orders
+  add_test(NAME ${name} COMMAND "${PROJECT_SOURCE_DIR}/tests/support/on_device" ${orders}
                                 $<TARGET_FILE:test_${name}>)
   # Many blocks wait for one another, so that nogpu seldom fills two cores: two tests do.
   smelt_test_properties(${name} 1 "${test_TIMEOUT}" cuda ${test_LABELS})
