@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "support/allocation_counter.hpp"
@@ -132,4 +133,57 @@ TEST_CASE("a step over ranks that has run once allocates nothing") {
     mine.accumulate(views);
     CHECK(allocations() == before);
   }
+}
+
+TEST_CASE("ranks that disagree are refused by all, in words") {
+  if (world().size() == 1) return;
+  const bool is_last = world().rank() == world().size() - 1;
+  const std::string last = "rank " + std::to_string(world().size() - 1) + ": ";
+  // What all of them say; every rank comes back from it.
+  const auto complaint = [](auto&& make) {
+    try {
+      make();
+    } catch (const agreed_error& e) {
+      return std::string(e.what());
+    }
+    return std::string("nothing");
+  };
+  const auto make = [](auto model, const training_options& options, std::uint64_t seed,
+                       const parallel_setting& how) {
+    trainer<decltype(model), host<>, mpi>(host<>(1), options, seed, world(), how);
+  };
+  const training_options options = options_over_ranks();
+  CHECK(complaint([&] { make(uneven{}, options, is_last ? 8 : 7, {}); }) ==
+        last +
+            "seed: expected '7' as on rank 0, found '8'; start all ranks with the same program "
+            "and options");
+  training_options other = options;
+  if (is_last) other.beta2 = 0.99;
+  const std::string of_options = complaint([&] { make(uneven{}, other, 7, {}); });
+  CHECK(of_options.starts_with(last + "options: expected 'peak=0.0030000000000000001 "));
+  CHECK(of_options.find(" beta2=0.98999999999999999 ") != std::string::npos);
+  CHECK(complaint([&] {
+          make(uneven{}, options, 7, {1, is_last, false});
+        }).starts_with(last + "parallel setting: expected 'expert_ranks=1 sharded_optimizer=0 "));
+  // Another type is another program, here in one.
+  const std::string of_model = complaint([&] {
+    if (is_last)
+      make(two_sizes{}, options, 7, {});
+    else
+      make(uneven{}, options, 7, {});
+  });
+  CHECK(of_model.starts_with(last + "model: expected 'hidden=12 "));
+  CHECK(of_model.find(", found 'hidden=8 ") != std::string::npos);
+  // Grids that do not fit.
+  CHECK(complaint([&] {
+          make(uneven{}, options, 7, {world().size() + 1, false, false});
+        }).starts_with("parallel_setting.expert_ranks: expected a divisor of "));
+  // And work that cannot be dealt: ranks meet in each micro-batch.
+  trainer<uneven, host<>, mpi> t(host<>(1), options, 7, world(), {1, false, true});
+  const auto batches = step_batches(1);
+  const auto views = share_of(batches);
+  const std::span<const batch_view> some(views.data(), is_last ? 1 : 2);
+  CHECK(complaint([&] {
+          t.step(some);
+        }).ends_with("in all, dealt unevenly; give each rank the same number"));
 }
