@@ -18,7 +18,7 @@ std::vector<std::string> sorted(std::vector<std::string> names) {
   return names;
 }
 
-TEST_CASE("experts are sorted as numbers, not as strings") {
+TEST_CASE("experts are sorted as numbers, not as strings (case 33)") {
   std::vector<std::string> wanted;
   for (int layer = 0; layer < 12; ++layer)
     for (int expert = 0; expert < 112; ++expert)

@@ -183,6 +183,7 @@ static_assert(flops_per_token<body<stack<looped<2, 2>>, residual_scale::one>, at
 // saves 6 layers of 2 * 512 * 128 weights, 6 FLOPs each; they still attend.
 using shared_cache = body<stack<plain<3>, looped<6, 2>, plain<3>>, kv_cache::shared>;
 static_assert(kv_elements_per_token<shared_cache> == 12 * 256);
+// (Case 25: a cache has a slot per visit, 18 above, unless the visits share it.)
 static_assert(parameters<shared_cache> == parameters<twice>);
 static_assert(flops_per_token<twice, attended<391>> -
                   flops_per_token<shared_cache, attended<391>> ==

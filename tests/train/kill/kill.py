@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kills a training run again and again; its last weights must be an undisturbed run's, bit for bit.
+"""Kills a training run again and again (case 31); its last weights must be an undisturbed run's, bit
+for bit.
 
   kill.py PROGRAM [--kills 50] [--seed N]   SIGKILL at random moments, every third one while a
                                             checkpoint is being written
