@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# cmake --install: the headers and a package for find_package(smelt [COMPONENTS host cuda mpi report law]).
+# cmake --install: the headers and a package for find_package(smelt [COMPONENTS host cuda mpi nccl report law]).
 # Each component is a file of targets of its own, so that a user of the types is never asked for
-# OpenMP, oneDNN, CUDA, MPI, fmt or liblbfgs.
+# OpenMP, oneDNN, CUDA, MPI, NCCL, fmt or liblbfgs.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -11,7 +11,7 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/" DESTINATION "${CMAKE_INSTALL_
         FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
-foreach(component smelt host cuda mpi report law)
+foreach(component smelt host cuda mpi nccl report law)
   set(target smelt_${component})
   if(component STREQUAL "smelt")
     set(target smelt)
@@ -22,6 +22,7 @@ foreach(component smelt host cuda mpi report law)
   endif()
 endforeach()
 install(FILES "${PROJECT_SOURCE_DIR}/cmake/FindLbfgs.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/FindNccl.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/FindOpenBLAS.cmake"
               "${PROJECT_SOURCE_DIR}/cmake/SmeltCuda20.cmake" DESTINATION "${smelt_package_dir}")

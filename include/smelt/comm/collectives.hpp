@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What several ranks do together: one interface, one class per engine (alone, mpi).
+// What several ranks do together: one interface, one class per engine (alone, mpi, nccl).
 //
 //   rank(), size(), name()
 //   barrier()
@@ -16,8 +16,9 @@
 // may differ from pair to pair: parts lie one behind the other in the order of the ranks, and what
 // rank a sends to b is as long as what b receives from a.
 //
-// Sums add up in the order of the ranks, ((x0 + x1) + x2) + ..., and are made once and then passed
-// on: every rank holds the same bits, whatever the engine, the buckets and the timing.
+// Sums are made once and then passed on: every rank holds the same bits. alone and mpi add in the
+// order of the ranks, ((x0 + x1) + x2) + ..., whatever the buckets and the timing; nccl in an order
+// of its own.
 //
 // Bytes sent by one rank of r, for n elements that r divides, as budget/traffic.hpp counts them:
 //   reduce_scatter_sum and all_gather (r - 1) n / r each, all_reduce_sum both

@@ -12,10 +12,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "smelt/comm/timeout.hpp"
 #include "smelt/error.hpp"
 
 namespace smelt {
@@ -23,23 +23,11 @@ namespace smelt {
 /// How the MPI engine behaves; the same on every rank.
 struct mpi_options {
   /// A collective that does not end within this time ends the job.
-  double timeout_seconds = default_timeout_seconds();
+  double timeout_seconds = comm_timeout_seconds();
   /// Every call is compared between all ranks before its data move: a message of 40 bytes per pair
   /// of ranks, for which the call waits. Off, a mismatch ends in MPI's own error, a timeout or
   /// wrong sums.
   bool check_calls = true;
-
-  /// SMELT_COMM_TIMEOUT_SECONDS of the environment, or 300.
-  static double default_timeout_seconds() {
-    const char* text = std::getenv("SMELT_COMM_TIMEOUT_SECONDS");
-    if (text == nullptr) return 300.0;
-    char* end = nullptr;
-    const double seconds = std::strtod(text, &end);
-    if (end == text || *end != '\0' || !(seconds > 0.0))
-      throw error(std::string("SMELT_COMM_TIMEOUT_SECONDS: expected seconds above 0, found '") +
-                  text + "'");
-    return seconds;
-  }
 };
 
 namespace detail {

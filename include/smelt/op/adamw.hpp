@@ -110,13 +110,24 @@ SMELT_HD Statistic step_verdict(const adamw_rates<Real>& rates, Statistic square
   return accepted ? Statistic(0) : static_cast<Statistic>(INFINITY);
 }
 
+/// a b + c. On a device rounded once, always: left to itself the compiler fuses in one kernel and
+/// not in the other, and a parameter's bits would depend on which of them updates it.
+template <class Real>
+SMELT_HD Real multiply_add(Real a, Real b, Real c) {
+#if defined(__CUDA_ARCH__)
+  return std::fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 /// The arithmetic of one parameter; moments are updated in place, the new weight is returned.
 template <class Real>
 SMELT_HD Real adamw_element(Real weight, Real gradient, Real& first, Real& second,
                             const adamw_coefficients<Real>& c) {
   const Real g = gradient * c.gradient_scale;
-  first = c.beta1 * first + (Real(1) - c.beta1) * g;
-  second = c.beta2 * second + (Real(1) - c.beta2) * g * g;
+  first = multiply_add(c.beta1, first, (Real(1) - c.beta1) * g);
+  second = multiply_add(c.beta2, second, (Real(1) - c.beta2) * g * g);
   const Real direction = (first / c.correction1) / (std::sqrt(second / c.correction2) + c.epsilon);
   return weight - c.learning_rate * (direction + c.weight_decay * weight);
 }

@@ -21,13 +21,19 @@ namespace smelt::detail {
 // Every option, its name before it; std::to_string would round small ones to 0.
 inline std::string options_in_words(const training_options& o) {
   std::string text;
-  const auto add = [&text](const char* name, double value) {
+  // Appended piece by piece: of sums of temporaries g++ 12 warns without reason.
+  const auto named = [&text](const char* name) {
+    text.append(text.empty() ? "" : " ").append(name).append("=");
+  };
+  const auto add = [&](const char* name, double value) {
     char digits[40];
     std::snprintf(digits, sizeof digits, "%.17g", value);
-    text += (text.empty() ? "" : " ") + std::string(name) + "=" + digits;
+    named(name);
+    text.append(digits);
   };
-  const auto whole = [&text](const char* name, std::int64_t value) {
-    text += " " + std::string(name) + "=" + std::to_string(value);
+  const auto whole = [&](const char* name, std::int64_t value) {
+    named(name);
+    text.append(std::to_string(value));
   };
   add("peak", o.schedule.peak);
   whole("warmup_steps", o.schedule.warmup_steps);

@@ -24,6 +24,12 @@ cudaError_t submit(cudaStream_t, NodeKind, std::function<cudaError_t()> work);
 // synchronisation, ...).
 cudaError_t forbid_in_capture();
 bool stream_is_capturing(cudaStream_t);
+// For NOGPU_STREAMS: the operation just submitted touches these bytes; the host waits for all
+// streams.
+void stream_access(cudaStream_t, const void*, size_t bytes, bool write, const char* what);
+void host_waits_for_all();
+// A copy that ends before its call returns.
+void host_waits_for(cudaStream_t);
 
 Kernel* find_kernel(const void* host_function, cudaError_t* error);
 cudaError_t find_symbol(const void* host_variable, void** address, size_t* bytes);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api.h"
+#include "ordering.h"
 
 static cudaError_t allocate(void** p, size_t bytes, Kind kind) {
   API_ENTER();
@@ -19,6 +20,8 @@ static cudaError_t allocate(void** p, size_t bytes, Kind kind) {
 static cudaError_t release(void* p, Kind kind, Kind other) {
   API_ENTER();
   if (cudaError_t e = forbid_in_capture()) return finish(e);
+  host_waits_for_all();
+  order_forget(p);
   if (!p || arena_free(p, kind, other)) return cudaSuccess;
   log_line("warning: freeing 0x%llx, which is %s", (unsigned long long)p,
            arena_describe((u64)p).c_str());
@@ -63,14 +66,25 @@ static cudaError_t check_copy(const void* d, const void* s, size_t d_bytes, size
   return cudaSuccess;
 }
 
+// Rows with gaps between them are left out: others may write the gaps.
+static void note_copy(void* d, size_t d_bytes, const void* s, size_t s_bytes, cudaStream_t stream) {
+  stream_access(stream, s, s_bytes, false, "a copy");
+  stream_access(stream, d, d_bytes, true, "a copy");
+  // To pageable memory of the host a copy is finished when its call returns.
+  if (!in_arena(d) && !host_registered((u64)d, d_bytes) && !stream_is_capturing(stream))
+    host_waits_for(stream);
+}
+
 static cudaError_t copy(void* d, const void* s, size_t bytes, cudaMemcpyKind kind,
                         cudaStream_t stream) {
   API_ENTER();
   if (cudaError_t e = check_copy(d, s, bytes, bytes, kind)) return finish(e);
-  return finish(submit(stream, NodeKind::COPY, [=] {
+  const cudaError_t e = submit(stream, NodeKind::COPY, [=] {
     memmove(d, s, bytes);
     return cudaSuccess;
-  }));
+  });
+  if (e == cudaSuccess) note_copy(d, bytes, s, bytes, stream);
+  return finish(e);
 }
 static cudaError_t copy_2d(void* d, size_t d_pitch, const void* s, size_t s_pitch, size_t width,
                            size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
@@ -80,11 +94,13 @@ static cudaError_t copy_2d(void* d, size_t d_pitch, const void* s, size_t s_pitc
   if (cudaError_t e =
           check_copy(d, s, d_pitch * (height - 1) + width, s_pitch * (height - 1) + width, kind))
     return finish(e);
-  return finish(submit(stream, NodeKind::COPY, [=] {
+  const cudaError_t e = submit(stream, NodeKind::COPY, [=] {
     for (size_t r = 0; r < height; r++)
       memmove((char*)d + r * d_pitch, (const char*)s + r * s_pitch, width);
     return cudaSuccess;
-  }));
+  });
+  if (e == cudaSuccess && height == 1) note_copy(d, width, s, width, stream);
+  return finish(e);
 }
 static cudaError_t fill(void* d, size_t pitch, int value, size_t width, size_t height,
                         cudaStream_t stream) {
@@ -93,10 +109,12 @@ static cudaError_t fill(void* d, size_t pitch, int value, size_t width, size_t h
   if (height > 1 && width > pitch) return finish(cudaErrorInvalidPitchValue);
   if (!valid_side(d, pitch * (height - 1) + width, true, false, "memset"))
     return finish(cudaErrorInvalidValue);
-  return finish(submit(stream, NodeKind::SET, [=] {
+  const cudaError_t e = submit(stream, NodeKind::SET, [=] {
     for (size_t r = 0; r < height; r++) memset((char*)d + r * pitch, value, width);
     return cudaSuccess;
-  }));
+  });
+  if (e == cudaSuccess && height == 1) stream_access(stream, d, width, true, "a fill");
+  return finish(e);
 }
 
 struct CUmemPoolHandle_st {
@@ -190,7 +208,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void* p) {
 }
 
 cudaError_t cudaMemcpy(void* d, const void* s, size_t n, cudaMemcpyKind k) {
-  return copy(d, s, n, k, nullptr);
+  const cudaError_t e = copy(d, s, n, k, nullptr);
+  host_waits_for(nullptr);
+  return e;
 }
 cudaError_t cudaMemcpyAsync(void* d, const void* s, size_t n, cudaMemcpyKind k,
                             cudaStream_t stream) {

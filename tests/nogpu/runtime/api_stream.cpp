@@ -9,6 +9,7 @@
 #include <time.h>
 #include <vector>
 #include "api.h"
+#include "ordering.h"
 
 struct Node {
   NodeKind kind;
@@ -37,6 +38,7 @@ struct CUevent_st {
   double time = 0;
   bool recorded = false;
   Capture* capture = nullptr;
+  Moment* moment = nullptr;  // what came before it, for NOGPU_STREAMS
 };
 
 static std::recursive_mutex lock;
@@ -51,6 +53,38 @@ static bool is_default(cudaStream_t s) {
 static bool exists(cudaStream_t s) {
   std::lock_guard<std::recursive_mutex> guard(lock);
   return is_default(s) || streams.count(s);
+}
+
+// ---------------------------------------------------------------- order between streams
+static Timeline timeline_of(cudaStream_t s) {
+  return is_default(s) ? LEGACY_TIMELINE : s->id;
+}
+static void note_operation(cudaStream_t s) {
+  if (!ordering_on()) return;
+  // The legacy stream waits for all blocking streams, and they for it.
+  if (is_default(s)) {
+    for (cudaStream_t other : streams)
+      if (!(other->flags & cudaStreamNonBlocking)) order_after(LEGACY_TIMELINE, other->id);
+  } else if (!(s->flags & cudaStreamNonBlocking)) {
+    order_after(s->id, LEGACY_TIMELINE);
+  }
+  order_operation(timeline_of(s));
+}
+void stream_access(cudaStream_t s, const void* p, size_t bytes, bool write, const char* what) {
+  order_access(timeline_of(s), p, bytes, write, what);
+}
+void host_waits_for(cudaStream_t s) {
+  order_after(HOST_TIMELINE, timeline_of(s));
+}
+void host_waits_for_all() {
+  if (!ordering_on()) return;
+  std::lock_guard<std::recursive_mutex> guard(lock);
+  order_after(HOST_TIMELINE, LEGACY_TIMELINE);
+  for (cudaStream_t s : streams) order_after(HOST_TIMELINE, s->id);
+}
+extern "C" void nogpu_stream_access(cudaStream_t s, const void* p, size_t bytes, int write,
+                                    const char* what) {
+  stream_access(s, p, bytes, write != 0, what);
 }
 
 bool stream_is_capturing(cudaStream_t s) {
@@ -71,6 +105,7 @@ cudaError_t submit(cudaStream_t s, NodeKind kind, std::function<cudaError_t()> w
   {
     std::lock_guard<std::recursive_mutex> guard(lock);
     if (!exists(s)) return cudaErrorInvalidResourceHandle;
+    note_operation(s);
     if (!is_default(s) && s->capture) {
       if (s->capture->invalid) return cudaErrorStreamCaptureInvalidated;
       s->capture->graph->nodes.push_back(new Node{kind, std::move(work)});
@@ -142,6 +177,7 @@ static cudaError_t synchronize(cudaStream_t s) {
   }
   if (is_default(s))
     if (cudaError_t e = forbid_in_capture()) return finish(e);
+  host_waits_for(s);
   fflush(stdout);  // device printf appears here
   return cudaSuccess;
 }
@@ -170,6 +206,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s) {
   return synchronize(s);
 }
 cudaError_t cudaDeviceSynchronize() {
+  host_waits_for_all();
   return synchronize(nullptr);
 }
 cudaError_t cudaStreamGetFlags(cudaStream_t s, unsigned* flags) {
@@ -196,6 +233,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   API_ENTER();
   std::lock_guard<std::recursive_mutex> guard(lock);
   if (!events.count(e) || !exists(s)) return finish(cudaErrorInvalidResourceHandle);
+  order_after(timeline_of(s), e->moment);
   if (e->capture && captures.count(e->capture)) {  // the stream joins the capture
     if (is_default(s)) {
       e->capture->invalid = true;
@@ -236,6 +274,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
   API_ENTER();
   std::lock_guard<std::recursive_mutex> guard(lock);
   if (!events.erase(e)) return finish(cudaErrorInvalidResourceHandle);
+  order_drop(e->moment);
   delete e;
   return cudaSuccess;
 }
@@ -244,6 +283,8 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, unsigned) {
   std::lock_guard<std::recursive_mutex> guard(lock);
   if (!events.count(e) || !exists(s)) return finish(cudaErrorInvalidResourceHandle);
   e->capture = stream_is_capturing(s) ? s->capture : nullptr;
+  order_drop(e->moment);
+  e->moment = order_moment(timeline_of(s));
   e->time = now();
   e->recorded = true;
   return cudaSuccess;
@@ -259,6 +300,7 @@ static cudaError_t check_event(cudaEvent_t e) {
     e->capture->invalid = true;
     return finish(cudaErrorStreamCaptureUnsupported);
   }
+  order_after(HOST_TIMELINE, e->moment);
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {

@@ -15,6 +15,8 @@ int nogpu_valid_range(const void*, size_t bytes);  // inside one device (or pinn
 int nogpu_illegal_address(const char* text);       // a device fault, as if a kernel had done it
 int nogpu_threads(void);
 void nogpu_describe(const void*, char* text, size_t bytes);
+// The work just submitted to the stream touches these bytes (NOGPU_STREAMS).
+void nogpu_stream_access(cudaStream_t, const void*, size_t bytes, int write, const char* what);
 void nogpu_fail(const char* text);  // makes the process exit with an error
 }
 

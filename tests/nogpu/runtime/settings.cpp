@@ -48,6 +48,7 @@ static Settings read_settings() {
   s.checks = flag("NOGPU_CHECKS", true);
   s.protect = flag("NOGPU_PROTECT", true);
   s.sanitize = flag("NOGPU_SANITIZE", false);
+  s.streams = flag("NOGPU_STREAMS", false);
   s.verbose = flag("NOGPU_VERBOSE", false);
   s.keep = flag("NOGPU_KEEP", false);
   s.eager = flag("NOGPU_EAGER", false);

@@ -19,6 +19,7 @@ struct Settings {
   bool checks;     // NOGPU_CHECKS=0 drops the access checks from the kernels
   bool protect;    // NOGPU_PROTECT=0 lets host code touch device memory
   bool sanitize;   // NOGPU_SANITIZE=1 adds the shared-memory race check
+  bool streams;    // NOGPU_STREAMS=1: streams that touch the same memory must be ordered
   bool verbose;    // NOGPU_VERBOSE=1: a line per launch
   bool eager;      // NOGPU_EAGER=1: translate all kernels of a module at once, in parallel
   u64 memory;      // NOGPU_MEMORY: device memory in MiB

@@ -195,6 +195,20 @@ int main(int argc, char** argv) {
     printf("%d\n", o[3]);
     return 0;
   }
+  if (is("unordered") || is("ordered") || is("recorded_too_early")) {
+    cudaStream_t one, two;
+    cudaEvent_t between;
+    cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking);
+    cudaStreamCreateWithFlags(&two, cudaStreamNonBlocking);
+    cudaEventCreate(&between);
+    cudaDeviceSynchronize();
+    if (is("recorded_too_early")) cudaEventRecord(between, one);
+    cudaMemsetAsync(o, 1, 256, one);
+    if (is("ordered")) cudaEventRecord(between, one);
+    if (!is("unordered")) cudaStreamWaitEvent(two, between, 0);
+    cudaMemcpyAsync(host, o + 8, 4, cudaMemcpyDeviceToHost, two);
+    cudaMemsetAsync(o + 32, 2, 128, two);
+  }
   if (is("leak")) {
     cudaFree(o);
     return 0;

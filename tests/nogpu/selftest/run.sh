@@ -118,6 +118,9 @@ bad "... also when the program ignores it" 86 'exit status 86' "$run" "$work/pla
 bad "... but not with NOGPU_STRICT=0" 0 'untranslated' env NOGPU_STRICT=0 "$run" "$work/planted_bugs" ignored_untranslated
 bad "ignored trap fails the process" 86 'never looked' "$run" "$work/planted_bugs" ignored_trap
 bad "host code reads device memory" 139 'host code touches device memory.*12 bytes into' "$run" "$work/planted_bugs" host_reads_device
+bad "streams without order" 86 'unordered: a copy on stream [0-9]+ reads memory that a fill on stream [0-9]+ writes' env NOGPU_STREAMS=1 "$run" "$work/planted_bugs" unordered
+bad "an event recorded too early" 86 'unordered: a fill on stream [0-9]+ writes memory that a fill' env NOGPU_STREAMS=1 "$run" "$work/planted_bugs" recorded_too_early
+bad "no report for streams in order" 0 '^launch cudaSuccess' env NOGPU_STREAMS=1 "$run" "$work/planted_bugs" ordered
 bad "leak" 86 'leak: 1 allocations, 256 bytes' env NOGPU_LEAKCHECK=1 "$run" "$work/planted_bugs" leak
 bad "no leak report unasked" 0 '' "$run" "$work/planted_bugs" leak
 bad "1025 threads" 0 'launch cudaErrorInvalidConfiguration, sync cudaSuccess' "$run" "$work/planted_bugs" too_many_threads
