@@ -109,17 +109,28 @@ foreach(line IN LISTS lines)
          "{\"step\": 1, \"loss\": 9.5, \"tokens\": 1}\n"
          "{\"tokens\": ${CMAKE_MATCH_5}, \"validation_loss\": ${CMAKE_MATCH_6}, "
          "\"domain_losses\": {\"Code\": ${CMAKE_MATCH_6}}}\n{\"note\": \"end\"}\n")
+    # As the program smelt leaves them: endpoints in one file, beside files of single steps.
+    file(APPEND "${FOLDER}/runs_in_one/${CMAKE_MATCH_1}/runs.jsonl"
+         "{\"architecture\": \"${CMAKE_MATCH_1}\", \"cell\": \"${CMAKE_MATCH_2}\", "
+         "\"flops_per_token\": ${CMAKE_MATCH_3}, \"sparsity\": ${CMAKE_MATCH_4}, "
+         "\"tokens\": ${CMAKE_MATCH_5}, \"validation_loss\": ${CMAKE_MATCH_6}}\n")
+    file(WRITE "${FOLDER}/runs_in_one/${CMAKE_MATCH_1}/stable/metrics.jsonl"
+         "{\"step\": 1, \"loss\": 9.5, \"tokens\": 1}\n")
   endif()
 endforeach()
 works(text --runs runs --out from_runs --draws 50 ${figures})
 file(READ "${FOLDER}/from_runs/law.json" of_runs)
+works(text --runs runs_in_one --out from_one --draws 50 ${figures})
+file(READ "${FOLDER}/from_one/law.json" in_one)
 # Rows come in another order there, so sums differ in their last bits: compare five digits.
 string(JSON one GET "${law}" fits 0 coefficients E)
 string(JSON two GET "${of_runs}" fits 0 coefficients E)
-string(SUBSTRING "${one}" 0 6 one)
-string(SUBSTRING "${two}" 0 6 two)
-if(NOT one STREQUAL two)
-  message(SEND_ERROR "E is ${one} from the file and ${two} from the runs")
+string(JSON three GET "${in_one}" fits 0 coefficients E)
+foreach(name one two three)
+  string(SUBSTRING "${${name}}" 0 6 ${name})
+endforeach()
+if(NOT one STREQUAL two OR NOT one STREQUAL three)
+  message(SEND_ERROR "E is ${one} from the file, ${two} from the runs and ${three} from runs.jsonl")
 endif()
 
 # --- wrongly -----------------------------------------------------------------------------------
@@ -170,7 +181,7 @@ file(WRITE "${FOLDER}/empty.csv" "")
 fails("empty.csv: the file is empty" --endpoints empty.csv)
 fails("missing: not a folder" --runs missing)
 file(MAKE_DIRECTORY "${FOLDER}/no_runs")
-fails("no_runs: no metrics.jsonl" --runs no_runs)
+fails("no_runs: no metrics.jsonl or runs.jsonl at any depth" --runs no_runs)
 file(WRITE "${FOLDER}/cut_runs/a/metrics.jsonl" "{\"architecture\": \"a\"}\n{\"tokens\": 12")
 fails("row 2: not a JSON object" --runs cut_runs)
 file(WRITE "${FOLDER}/bare_runs/a/metrics.jsonl" "{\"loss\": 2.5}\n")

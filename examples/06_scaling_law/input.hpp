@@ -4,8 +4,10 @@
 //
 // A run is a folder with a metrics.jsonl, one JSON object per line. Its endpoint is the last line
 // that has a validation loss; what that line does not say is taken from the first line, where a run
-// describes itself. Keys: architecture, flops_per_token (F), sparsity (S), tokens (D),
-// validation_loss (loss), and if there are any cell, domain, and domain_losses {name: nats}.
+// describes itself. A folder with a runs.jsonl, as the program smelt leaves it, is several runs:
+// each line of it is the endpoint of one. Keys: architecture, flops_per_token (F), sparsity (S),
+// tokens (D), validation_loss (loss), and if there are any cell, domain, and domain_losses {name:
+// nats}.
 #pragma once
 
 #include <algorithm>
@@ -63,11 +65,11 @@ inline bool has_loss(const nlohmann::json& line) {
   return line.contains("validation_loss") || line.contains("loss");
 }
 
-inline run_lines read_run(const std::filesystem::path& file) {
-  run_lines run;
-  run.path = file.string();
+/// Calls use(line, row) for every line of a file of JSON objects.
+template <class Use>
+void each_line(const std::filesystem::path& file, Use&& use) {
   std::ifstream input(file);
-  if (!input) throw smelt::error(run.path + ": cannot be read; check its permissions");
+  if (!input) throw smelt::error(file.string() + ": cannot be read; check its permissions");
   std::string text;
   std::int64_t row = 0;
   while (std::getline(input, text)) {
@@ -75,19 +77,49 @@ inline run_lines read_run(const std::filesystem::path& file) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     const auto line = nlohmann::json::parse(text, nullptr, false);
     if (!line.is_object()) {
-      throw smelt::error(run.path + ": row " + std::to_string(row) +
+      throw smelt::error(file.string() + ": row " + std::to_string(row) +
                          ": not a JSON object; the run may have been cut off, remove that line");
     }
+    use(line, row);
+  }
+}
+
+/// The run of a metrics.jsonl, or the runs of a runs.jsonl.
+inline void read_file(const std::filesystem::path& file, std::vector<run_lines>& runs) {
+  if (file.filename() == "runs.jsonl") {
+    each_line(file, [&](const nlohmann::json& line, std::int64_t row) {
+      runs.push_back({file.string(), line, line, row});
+    });
+    return;
+  }
+  run_lines run;
+  run.path = file.string();
+  each_line(file, [&](const nlohmann::json& line, std::int64_t row) {
     if (run.first.is_null()) run.first = line;
     if (has_loss(line)) {
       run.last = line;
       run.row = row;
     }
-  }
+  });
   if (run.last.is_null()) {
     throw smelt::error(run.path + ": no line has a validation_loss, expected at least one");
   }
-  return run;
+  runs.push_back(run);
+}
+
+/// Files of runs at any depth. What stands beside a runs.jsonl are its own runs, step by step; a
+/// run.json is the mark of such a folder, also while none of them is finished.
+inline void find_files(const std::filesystem::path& folder,
+                       std::vector<std::filesystem::path>& found) {
+  const bool has_ends = std::filesystem::exists(folder / "runs.jsonl");
+  if (has_ends) found.push_back(folder / "runs.jsonl");
+  if (has_ends || std::filesystem::exists(folder / "run.json")) return;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.is_directory() && !entry.is_symlink())
+      find_files(entry.path(), found);
+    else if (entry.path().filename() == "metrics.jsonl")
+      found.push_back(entry.path());
+  }
 }
 
 }  // namespace detail
@@ -100,17 +132,18 @@ inline std::vector<endpoint> read_runs(const std::string& folder) {
     throw smelt::error(folder + ": not a folder; --runs wants the folder that holds the runs");
   }
   std::vector<files::path> found;
-  for (const auto& entry : files::recursive_directory_iterator(folder)) {
-    if (entry.path().filename() == "metrics.jsonl") found.push_back(entry.path());
-  }
+  detail::find_files(folder, found);
   if (found.empty()) {
-    throw smelt::error(folder + ": no metrics.jsonl at any depth, expected one per run");
+    throw smelt::error(folder +
+                       ": no metrics.jsonl or runs.jsonl at any depth, expected one per "
+                       "run or several runs in one");
   }
   std::sort(found.begin(), found.end());
+  std::vector<detail::run_lines> runs;
+  for (const files::path& file : found) detail::read_file(file, runs);
 
   std::vector<endpoint> points;
-  for (const files::path& file : found) {
-    const detail::run_lines run = detail::read_run(file);
+  for (const detail::run_lines& run : runs) {
     const nlohmann::json& name = run.at({"architecture"});
     endpoint point;
     point.architecture = name.is_string() ? name.get<std::string>() : name.dump();

@@ -59,14 +59,15 @@ inline std::optional<settings> read_settings(int argc, char** argv) {
       "\n"
       "  scaling_law --demo                      a demonstration on synthetic runs\n"
       "  scaling_law --endpoints runs.csv        columns architecture,F,S,D,loss[,cell][,domain]\n"
-      "  scaling_law --runs FOLDER               one metrics.jsonl per run, at any depth\n"
+      "  scaling_law --runs FOLDER               one metrics.jsonl per run, or a runs.jsonl\n"
       "  scaling_law --paper                     the paper's laws and tables, recomputed\n"
       "\n"
       "F is training FLOPs per token, S sparsity in [0,1), D tokens, loss in nats per token."};
   app.name("scaling_law");
   auto* input = app.add_option_group("input", "exactly one of");
   input->add_option("--endpoints", s.endpoints, "CSV of endpoints, one row per run and horizon");
-  input->add_option("--runs", s.runs, "folder of runs, each with its metrics.jsonl");
+  input->add_option("--runs", s.runs,
+                    "folder of runs, each with its metrics.jsonl, or of runs.jsonl");
   input->add_flag("--demo", s.demo, "synthetic endpoints from the paper's surfaces, with noise");
   input->add_flag("--paper", s.paper, "print the paper's coefficients and tables, and stop");
   app.add_option("--out", s.out, "folder for tables and pictures")->capture_default_str();

@@ -36,6 +36,10 @@ TEST_CASE("the line names step, subject, loss, rate, MFU and the time left") {
        {"100/400 smelt", "loss 2.412", "13.1 k tok/s", "MFU 43.2 %", "3:00 left", "[####"})
     CHECK_MESSAGE(line.find(part) != std::string::npos, part, " in ", line);
   CHECK(p.line({400, "smelt"}, 240).find("4:00 taken") != std::string::npos);
+  // What an earlier program did took none of the time.
+  const progress resumed({stdout, false, 120}, 400, 100);
+  CHECK(resumed.line({200, "smelt"}, 60).find("2:00 left") != std::string::npos);
+  CHECK(p.line({1, "smelt", 2.4, 1e4, 0.4, 1.25e9}, 1).find("1.25 GB") != std::string::npos);
   // What is not known is not shown.
   const std::string bare = p.line({0, "smelt"}, 0);
   for (const char* part : {"loss", "MFU", "tok/s", "left"})

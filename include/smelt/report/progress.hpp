@@ -2,7 +2,7 @@
 //
 // progress: how far a run is, on one line.
 //
-//   [########--------]  120/400 smelt  loss 2.412  13.1 k tok/s  MFU 43.2 %  1:20 left
+//   [########--------]  120/400 smelt  loss 2.412  13.1 k tok/s  MFU 43.2 %  1.25 GB  1:20 left
 //
 // On a terminal the line is redrawn in place, at most ten times a second; into a file or pipe a
 // line is written at the first step, then every ten seconds, and at the last.
@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -39,6 +40,16 @@ struct progress_screen {
   }
 };
 
+/// Bytes of this process that are in memory now; negative where the system does not say.
+inline double resident_bytes() {
+  // Linux: pages in all, then resident pages.
+  std::ifstream file("/proc/self/statm");
+  double all = 0;
+  double resident = 0;
+  if (!(file >> all >> resident)) return -1;
+  return resident * static_cast<double>(::sysconf(_SC_PAGESIZE));
+}
+
 class progress {
  public:
   /// What a line says. Figures that are not known yet stay negative and are left out.
@@ -48,10 +59,13 @@ class progress {
     double loss = -1;
     double tokens_per_second = -1;
     double mfu = -1;  // model FLOPs per second over those of the hardware, a fraction
+    double resident_bytes = -1;
   };
 
-  /// `steps` of all subjects together: the bar is full when the last of them is done.
-  progress(progress_screen screen, std::int64_t steps) : screen_(screen), steps_(steps) {}
+  /// `steps` of all subjects together: the bar is full when the last of them is done. The first
+  /// `before` of them were done by an earlier program and took none of the time.
+  progress(progress_screen screen, std::int64_t steps, std::int64_t before = 0)
+      : screen_(screen), steps_(steps), before_(before) {}
   progress(const progress&) = delete;
   progress& operator=(const progress&) = delete;
   /// What is written next, an error for instance, begins a line of its own.
@@ -87,8 +101,9 @@ class progress {
     if (at.tokens_per_second >= 0)
       text += fmt::format("  {:>12}", scaled(at.tokens_per_second, " tok/s"));
     if (at.mfu >= 0) text += fmt::format("  MFU {:>6}", percent(at.mfu));
-    if (at.step > 0 && at.step < steps_)
-      text += fmt::format("  {} left", clock_time(seconds / static_cast<double>(at.step) *
+    if (at.resident_bytes >= 0) text += fmt::format("  {}", scaled(at.resident_bytes, "B"));
+    if (at.step > before_ && at.step < steps_)
+      text += fmt::format("  {} left", clock_time(seconds / static_cast<double>(at.step - before_) *
                                                   static_cast<double>(steps_ - at.step)));
     else if (at.step >= steps_)
       text += fmt::format("  {} taken", clock_time(seconds));
@@ -110,6 +125,7 @@ class progress {
 
   progress_screen screen_;
   std::int64_t steps_;
+  std::int64_t before_;
   bool shown_ = false;
   bool open_line_ = false;
   double last_shown_ = 0;
