@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What the test folders call:
-#   smelt_add_test(<name> SOURCES a.cpp ... [LIBRARIES smelt::host ...] [LABELS ...] [TIMEOUT s])
+#   smelt_add_test(<name> SOURCES a.cpp ... [LIBRARIES smelt::host ...] [LABELS ...] [TIMEOUT s]
+#                  [PRECOMPILE <header>...])
 #   smelt_add_check(<name> COMMAND ... [LABELS ...] [TIMEOUT s])   a command as a test
 #   smelt_add_device_test(<name> SOURCES a.cu ... [LIBRARIES ...] [LABELS ...] [TIMEOUT s] [ONE_ORDER])
 #   smelt_add_skipped_test(<name> <reason> [LABELS ...])           shown as skipped, with the reason
@@ -41,7 +42,7 @@ function(smelt_test_properties name processors timeout)
 endfunction()
 
 function(smelt_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 test "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 test "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;PRECOMPILE")
   if(test_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "smelt_add_test(${name}): expected SOURCES, found '${ARGN}'")
   elseif(NOT test_SOURCES)
@@ -58,6 +59,10 @@ function(smelt_add_test name)
   # Release without its -DNDEBUG: a test keeps the assertions of what it tests. -O2 halves the
   # time to build and costs a test nothing it would notice.
   target_compile_options(test_${name} PRIVATE "$<$<CONFIG:Release>:-UNDEBUG;-O2>")
+  # Where a program has many files, what they all read is read once.
+  if(test_PRECOMPILE)
+    target_precompile_headers(test_${name} PRIVATE ${test_PRECOMPILE})
+  endif()
   add_test(NAME ${name} COMMAND test_${name})
   smelt_test_properties(${name} 2 "${test_TIMEOUT}" ${test_LABELS})
 endfunction()

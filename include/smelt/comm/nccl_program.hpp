@@ -34,10 +34,14 @@ int run_nccl_ranks(Body&& body, const std::string& address = {}) {
     const nccl_rendezvous where = nccl_rendezvous::of_launcher(address);
     rank = where.process.rank;
     nccl ranks(where);
-    return body(ranks);
-  } catch (const agreed_error& e) {
-    if (rank == 0) std::fprintf(stderr, "smelt: %s\n", e.what());
-    return 1;
+    try {
+      return body(ranks);
+    } catch (const agreed_error& e) {
+      if (rank == 0) std::fprintf(stderr, "smelt: %s\n", e.what());
+      // A launcher ends all ranks when the first has failed: nobody goes before the line is out.
+      ranks.barrier();
+      return 1;
+    }
   } catch (const std::exception& e) {
     std::fprintf(stderr, "smelt: rank %lld: %s\n", static_cast<long long>(rank), e.what());
     std::fflush(nullptr);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Compiles the self-tests with nvcc, runs them on the CPU and prints a table:  selftest/run.sh [--full] [WORKDIR]
-# --full adds the longer runs (all thread orders, sanitizer and compute_90 of the algorithm tests).
+# --full adds the longer runs: compute_90, all thread orders and the sanitizer where programs are long.
 set -u
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 run="$here/../nogpu-run"
@@ -28,9 +28,7 @@ start=$SECONDS
 cat <<PROGRAMS | xargs -P "$(nproc)" -L 1 bash -c 'compile "$@"' compile
 algorithms algorithms.cu 80
 instructions instructions.cu 80
-instructions_90 instructions.cu 90 -DHOPPER
 kernels kernels.cu 80
-kernels_90 kernels.cu 90
 runtime_api runtime_api.cu 80
 planted_bugs planted_bugs.cu 80
 refusals refusals.cu 80
@@ -38,7 +36,7 @@ language language.cu 80
 blas blas.cu 80 -lcublas -lcublasLt
 nccl_test nccl.cu 80 -lnccl
 speed speed.cu 80
-$([ $full = 1 ] && echo algorithms_90 algorithms.cu 90)
+$([ $full = 1 ] && printf '%s\n' 'algorithms_90 algorithms.cu 90' 'instructions_90 instructions.cu 90 -DHOPPER' 'kernels_90 kernels.cu 90')
 PROGRAMS
 echo "compiled in $((SECONDS - start)) s"
 "$here/../build.sh" "${NOGPU_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/nogpu}" || exit 1
@@ -50,17 +48,19 @@ good() {  # NAME COMMAND...
   result "$name" $? "$log"
 }
 echo "results against CPU references:"
-for program in instructions instructions_90 language kernels kernels_90 algorithms runtime_api blas; do good $program "$run" --warm "$work/$program"; done
-[ $full = 1 ] && good algorithms_90 "$run" --warm "$work/algorithms_90"
+for program in instructions language kernels algorithms runtime_api blas; do good $program "$run" --warm "$work/$program"; done
+if [ $full = 1 ]; then
+  for program in instructions_90 kernels_90 algorithms_90; do good $program "$run" --warm "$work/$program"; done
+fi
 good "runtime_api on one host thread" env NOGPU_THREADS=1 "$run" "$work/runtime_api"
 good "kernels, all thread orders" "$run" --orders "$work/kernels"
 good "kernels, sanitizer" env NOGPU_SANITIZE=1 "$run" "$work/kernels"
 good "active lanes converge" env NOGPU_EXPECT_CONVERGENCE=1 "$run" --orders "$work/instructions" activemask
-good "instructions, sanitizer" env NOGPU_SANITIZE=1 "$run" --warm "$work/instructions"
-good "instructions, random order, one thread" env NOGPU_THREADS=1 NOGPU_ORDER=random:7 "$run" "$work/instructions"
 good "kernels without leaks" env NOGPU_LEAKCHECK=1 "$run" "$work/kernels"
 good "kernels without checks" env NOGPU_CHECKS=0 "$run" "$work/kernels"
 if [ $full = 1 ]; then
+  good "instructions, sanitizer" env NOGPU_SANITIZE=1 "$run" --warm "$work/instructions"
+  good "instructions, random order, one thread" env NOGPU_THREADS=1 NOGPU_ORDER=random:7 "$run" "$work/instructions"
   good "algorithms, all thread orders" "$run" --orders "$work/algorithms"
   good "algorithms, sanitizer" env NOGPU_SANITIZE=1 "$run" "$work/algorithms"
 fi
