@@ -186,18 +186,11 @@ inline void write_state(const std::filesystem::path& path, const checkpoint_stat
   file.finish();
 }
 
-/// Reads state.json and believes it only where its own checksum agrees.
+/// What state.json says, as far as its own checksum agrees; `file` is its name in messages.
 /// @return  the state, and the files that stand beside it.
 /// @throws smelt::error naming file, field, what was expected and what was found.
-inline std::pair<checkpoint_state, std::vector<noted_file>> read_state(
-    const std::filesystem::path& path) {
-  const std::string file = path.string();
-  const mapped_file mapped(path);
-  if (mapped.size_bytes() > state_limit_bytes)
-    throw io_error(file, "at most " + byte_text(state_limit_bytes), byte_text(mapped.size_bytes()),
-                   "name a checkpoint");
-  const std::string_view text(reinterpret_cast<const char*>(mapped.bytes().data()),
-                              mapped.bytes().size());
+inline std::pair<checkpoint_state, std::vector<noted_file>> parse_state(std::string_view text,
+                                                                        const std::string& file) {
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(text, nullptr, false);
   if (!json.is_object())
     throw io_error(file, "a JSON object", json.is_discarded() ? "no valid JSON" : json.type_name(),
@@ -236,6 +229,17 @@ inline std::pair<checkpoint_state, std::vector<noted_file>> read_state(
     files.push_back(std::move(found));
   }
   return {std::move(state), std::move(files)};
+}
+
+/// Reads state.json: see parse_state.
+inline std::pair<checkpoint_state, std::vector<noted_file>> read_state(
+    const std::filesystem::path& path) {
+  const mapped_file mapped(path);
+  if (mapped.size_bytes() > state_limit_bytes)
+    throw io_error(path.string(), "at most " + byte_text(state_limit_bytes),
+                   byte_text(mapped.size_bytes()), "name a checkpoint");
+  return parse_state({reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()},
+                     path.string());
 }
 
 /// Demands that a checkpoint belongs to the run that wants to go on from it.
