@@ -15,7 +15,6 @@
 #pragma once
 
 #include <algorithm>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -44,7 +43,7 @@ enum class kept_array { weights, moments };
 /// The plan of one expert rank, with the tables it points into.
 class rank_plan {
  public:
-  /// Of the rank that holds `own` of every layer's experts in `ranks` parts.
+  /// Of one of `expert_ranks` ranks, which share every layer's experts in consecutive parts.
   rank_plan(const model_plan& whole, std::int64_t expert_rank, std::int64_t expert_ranks)
       : layers_(whole.layers.begin(), whole.layers.end()), plan_(whole) {
     plan_.layers = layers_;

@@ -15,6 +15,7 @@
 // several ranks or balancing over all, every rank has as many. Alone, all of this is nothing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
